@@ -53,8 +53,8 @@ def study(
     running.run()
     recipe = running.study.recipe
     result = StudyResult(
-        *(running.study, tier, running.numbers(), running.failures()),
-        *(str(recipe.get("data", "digits")), running.spent(), machine_name()),
+        *(running.study, tier, running.numbers(), running.failures(), running.baselines()),
+        *(str(recipe.get("data", "digits")), running.plan.spent(), machine_name()),
     )
     text = json.dumps(result.to_dict(), indent=1, ensure_ascii=False)
     write_text(running.folder / "study.toml", running.study.text)

@@ -11,13 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.config import Classes, Depths, Epsilon, Fraction, Hidden, Positive, Size, pair
+from vitreous.config import (
+    Classes,
+    Depths,
+    Epsilon,
+    Fraction,
+    Hidden,
+    Positive,
+    Size,
+    Uncommon,
+    pair,
+)
 from vitreous.errors import ConfigError
 from vitreous.layers.attention import Attention, AttentionConfig, Rotate
 from vitreous.layers.block import Block
@@ -48,6 +58,9 @@ class SwinConfig(ModelConfig):
     """Attention heads in each stage."""
     window: Size = 7
     """Patches in height and width of a window."""
+    shifted: Annotated[bool, Uncommon((False,))] = True
+    """Whether the windows of every second block are shifted; without, nothing passes between
+    windows but by patch merging (table 4)."""
     mlp_ratio: Positive = 4.0
     """Width inside the MLP, as a multiple of the token's."""
     head: LinearHeadConfig = LinearHeadConfig()
@@ -322,7 +335,7 @@ def _stage(config: SwinConfig, number: int, drop_path: list[float]) -> Stage:
             dim,
             config.heads[number],
             pair("window", config.window),
-            shifted=i % 2 == 1,
+            shifted=config.shifted and i % 2 == 1,
             config=AttentionConfig(qkv_bias=config.qkv_bias, dropout=config.attention_dropout),
             dropout=config.dropout,
         )

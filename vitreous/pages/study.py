@@ -274,8 +274,15 @@ def _facts(result: StudyResult) -> list[tuple[str, str]]:
     rows = [
         ("data", result.data),
         ("tier", f"{result.tier}, {study.seeds} × seed"),
+        ("baselines", _baselines(result)),
         ("searched", "; ".join(tried)),
         ("edges", ", ".join(result.edges)),
         ("cost", f"{result.cpu_seconds / 60:.1f} min, {result.machine}"),
     ]
     return [(name, text) for name, text in rows if text]
+
+
+def _baselines(result: StudyResult) -> str:
+    metric = result.numbers.metric
+    known = {name: value for name, value in result.baselines.items() if value is not None}
+    return ", ".join(f"{name} {metric.text(value)}" for name, value in known.items())

@@ -20,11 +20,12 @@ from vitreous.inference import InferenceOptions
 from vitreous.loading import predictor_of
 from vitreous.measure import chosen_split
 from vitreous.predict import Predictor
-from vitreous.progress import Log
+from vitreous.progress import Log, silent
 from vitreous.run_folder import OpenedRun, Run
 from vitreous.study.spec import Table
 from vitreous.tasks import task_class
 from vitreous.tasks.task import TaskMetrics
+from vitreous.train.baselines import compare
 from vitreous.train.open_data import open_usable, stored_recipe
 from vitreous.train.threads import computing_threads
 
@@ -36,17 +37,22 @@ DIGITS = 6
 
 
 def measured(
-    folder: Path, evaluations: Table, measures: list[Table], threads: int | None, log: Log
+    folder: Path,
+    evaluations: Table,
+    measures: list[Table],
+    log: Log = silent,
+    *,
+    baselines: bool = False,
 ) -> dict[str, Any]:
     """Of a run: how long it trained, its best value on validation images, and by key what each of
-    `evaluations` (options of `vitreous evaluate`) gives on test images, with the `measures`."""
+    `evaluations` (options of `vitreous evaluate`) gives on test images, with the `measures`, and
+    with what knows nothing."""
     run = OpenedRun(Run(folder))
     config, metric = run.config, task_class(run.config.task).metric
     lines = [line for line in run.metrics() if line.get("kind") == "evaluation"]
     best = metric.best_of(lines) or {}
     times = run.times()[-1:]
     found: dict[str, Any] = {
-        "metric": metric.key,
         "val": best.get(metric.key),
         "images": times[0]["images"] if times else None,
         "seconds": times[0]["seconds"] if times else None,
@@ -58,19 +64,21 @@ def measured(
         return found
     source = open_usable(recipe, log, choose_preprocess=lambda source: config.preprocess)
     split = chosen_split(source)
-    with computing_threads(threads):
+    with computing_threads(recipe.threads):
         for key, options in evaluations.items():
             predictor = predictor_of(run, InferenceOptions.of({**options, "device": recipe.device}))
             found["evaluations"][key] = _evaluated(predictor, source, split) | {"split": split}
         rows = summarise(run.blank_model())
         found["parameters"] = sum(row.parameters for row in rows)
         found["flops"] = sum(row.flops for row in rows)
-        if measures:
-            predictor = predictor_of(run, InferenceOptions(device=recipe.device))
+        predictor = predictor_of(run, InferenceOptions(device=recipe.device))
         for each in measures:
             log(f"measure: {each['what']}")
             numbers = MEASURES[each["what"]](predictor, source, split, **each["options"])
             found.setdefault("measures", {}).update(numbers)
+        if baselines:
+            known = compare(predictor.task, source, split, trained=True, log=log)
+            found["baselines"] = {each.name: each.numbers.get(metric.key) for each in known}
     return found
 
 
@@ -122,7 +130,8 @@ def decoder_layers(predictor: Predictor, source: Source, split: str, nms: float 
                 found[name].append((count, metrics.compute(metrics.counts())[metric]))
     finally:
         model.decoder = layers
-    return dict(found)
+    gain = [(x, b - a) for (x, a), (_, b) in zip(found["ap"], found["ap-nms"], strict=True)]
+    return {**found, "nms-gain": gain}
 
 
 def token_norms(predictor: Predictor, source: Source, split: str, images: int = 128) -> Found:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vitreous.study.spec import BEYOND, Axis, Study, text_of
+from vitreous.study.spec import BEYOND, ENDS, Axis, Study, text_of
 from vitreous.study.statistics import Difference, difference
 from vitreous.tasks.bootstrap import interval
 from vitreous.tasks.metric import Metric
@@ -30,6 +30,7 @@ INSIDE = {
     "high-norm": Metric("high-norm", "high-norm patches", lower_is_better=True),
     "ap": Metric("ap", "AP"),
     "ap-nms": Metric("ap-nms", "AP with NMS"),
+    "nms-gain": Metric("nms-gain", "AP that NMS brings"),
 }
 """Numbers of `measures.py`."""
 Series = Sequence[tuple[float, float]]
@@ -52,8 +53,6 @@ class Point:
     """The metric of other draws of the test images, by seed."""
     runs: dict[int, str] = field(default_factory=dict)
     """Their folders."""
-    failed: dict[str, str] = field(default_factory=dict)
-    """Why, by what was tried."""
     on: str = ""
     """The number of which this point is one place of a series."""
 
@@ -105,9 +104,9 @@ class Numbers:
         points = [each for each in self.points if each.variant == name]
         if on and any(on in each.series for each in points):
             points = [place for each in points[-1:] for place in _places(each, on)]
-        if wanted is not None:
+        if wanted is not None and wanted not in ENDS:
             points = [each for each in points if text_of(each.value) == wanted]
-        return points[-1] if points else None
+        return (points[0] if wanted == ENDS[0] else points[-1]) if points else None
 
     def along(self, name: str, on: str = "") -> list[Point]:
         """The points of a variant, from the first value of the axis to the last."""
@@ -201,5 +200,4 @@ def as_mapping(point: Point) -> Mapping[str, Any]:
             for name, found in point.series.items()
         },
         "runs": {str(seed): f"runs/{name}" for seed, name in point.runs.items()},
-        "failed": point.failed,
     }

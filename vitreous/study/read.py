@@ -14,6 +14,7 @@ from vitreous.config import checked, choice, from_dict, parse_toml, read_toml, t
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.study.spec import (
     BEYOND,
+    ENDS,
     KINDS,
     TIERS,
     Before,
@@ -54,7 +55,7 @@ def _study(values: Table, text: str, where: str, name: str) -> Study:
     for key, kind in SECTIONS.items():
         if key in values:
             values[key] = from_dict(kind, values[key], where=f"[{key}] of {where}")
-    for key in ("recipe", "over", "tier"):
+    for key in ("recipe", "over", "tier", "own"):
         if not isinstance(values.get(key, {}), dict):
             raise ConfigError(f"{where}: {key} = {values[key]!r}: expected a table, [{key}]")
     study = Study(**checked(Study, values, where=where), file=where, text=text, name=name)
@@ -114,8 +115,10 @@ def _check(study: Study) -> None:
             raise ConfigError(f"{where}: unknown tier {name!r}{hint}")
     for rule in study.expect:
         _check_rule(study, rule)
+    _check_changes(study, study.own, f"{where}: [own]")
     for name in TIERS:
-        _check_tier(study, study.at_tier(name), name)
+        _check_changes(study, study.tier.get(name, {}), f"{where}: [tier.{name}]")
+        _check_axis(study.at_tier(name))
 
 
 def _tier_times(study: Study) -> bool:
@@ -127,17 +130,21 @@ def _explicit(study: Study) -> set[str]:
     return {*study.recipe, *(key for each in study.variant for key in each.recipe)}
 
 
-def _check_tier(study: Study, made: Study, name: str) -> None:
-    where = f"{study.file}: [tier.{name}]"
-    tier = from_dict(Tier, study.tier.get(name, {}), where=where)
+def _check_changes(study: Study, table: Table, where: str) -> None:
+    """Of a tier, or of the user's own data."""
+    tier = from_dict(Tier, table, where=where)
     for key, rows in (("variant", study.variant), ("before", study.before)):
         known = [row.name for row in rows]
         for each in getattr(tier, key):
             _known(f"{where} {key}", each, known)
     for each in tier.variants:
         _known(f"{where} variants", each, [row.name for row in study.variant])
-    if made.over:
-        axis_of(made.over, where)
+
+
+def _check_axis(study: Study) -> None:
+    """A value that a rule names is one of the axis, at every tier."""
+    if study.over:
+        axis_of(study.over, study.file)
 
 
 def _check_names(study: Study) -> None:
@@ -246,7 +253,8 @@ def _check_rule(study: Study, rule: Expect) -> None:
             f"{where}: {kind} needs an axis: give [over], or on = a number of a series"
         )
     for value in (rule.at, *(arm.partition(BEYOND)[2] or None for arm in rule.arms)):
-        if value in (None, "all") or rule.on:  # a number may be a series with an axis of its own
+        # a number may be a series with an axis of its own
+        if value in (None, "all", *ENDS) or rule.on:
             continue
         if axis is None:
             raise ConfigError(f"{where}: {value!r} is a value of an axis: give [over]")

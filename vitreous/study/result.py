@@ -25,6 +25,8 @@ class StudyResult:
     numbers: Numbers
     failures: dict[str, str]
     """Runs that could not be trained or measured, and why."""
+    baselines: dict[str, float]
+    """What knows nothing, on the same test images."""
     data: str
     cpu_seconds: float
     machine: str
@@ -46,7 +48,7 @@ class StudyResult:
         name = name or self.metric
         mean, limits = point.mean(name), point.interval(name)
         if mean is None:
-            return "failed" if point.failed else "–"
+            return "–"
         metric = self.numbers.metric_of(name)
         if limits is None or not all(map(math.isfinite, limits)):
             return metric.text(mean)
@@ -105,6 +107,7 @@ class StudyResult:
             "verdict": self.conclusion,
             "rules": [vars(each) for each in self.rulings],
             "points": [as_mapping(point) for point in self.numbers.points],
+            "baselines": self.baselines,
             "failures": self.failures,
             "cpu_minutes": round(self.cpu_seconds / 60, 1),
             "machine": self.machine,

@@ -3,31 +3,29 @@
 STUDY/study.toml   the file
 STUDY/runs/        a run folder for each arm, learning rate that is tried, and seed
 STUDY/measured/    what each run was measured by
+STUDY/logs/        what the processes that trained them said
 STUDY/study.json   the result
 STUDY/index.html   the page
 """
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vitreous.atomic_write import write_text
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.progress import CountProgress, Log, time_left
-from vitreous.run_folder import OpenedRun, Run
-from vitreous.study.jobs import Job, Jobs, with_threads
+from vitreous.study.jobs import Job, with_threads
 from vitreous.study.measures import check_measure
 from vitreous.study.numbers import Numbers, Point
+from vitreous.study.plan import Arm, Found, Plan
 from vitreous.study.pool import Pool
-from vitreous.study.spec import Axis, Study, Table, Variant, text_of
+from vitreous.study.spec import Study
 from vitreous.tasks import task_class
-from vitreous.tasks.metric import Metric
 from vitreous.train.recipe import write_recipe
 from vitreous.wording import counted
 
@@ -50,41 +48,19 @@ class Cost:
     jobs: int
 
     def __str__(self) -> str:
-        there = (
-            f"{counted(self.found, 'run')} of {self.runs} are there already; " if self.found else ""
-        )
         left = self.runs - self.found
         if not left:
             return f"all {counted(self.runs, 'run')} are there already"
-        minutes = self.seconds / 60
-        wall = minutes / min(self.jobs, left)
+        there = f"{self.found} of {counted(self.runs, 'run')} are there already; "
+        wall = self.seconds / min(self.jobs, left)
         return (
-            f"{there}{counted(left, 'run')} to train and measure: about {_minutes(minutes)} of CPU "
-            f"time, {_minutes(wall)} with {self.jobs} side by side"
+            f"{there if self.found else ''}{counted(left, 'run')} to train and measure: about "
+            f"{_minutes(self.seconds)} of CPU time, {_minutes(wall)} with {self.jobs} side by side"
         )
 
 
-def _minutes(minutes: float) -> str:
-    return f"{minutes:.0f} min" if minutes >= 2 else f"{60 * minutes:.0f} s"
-
-
-@dataclass
-class Arm:
-    """A variant at a value of the axis that needs runs of its own."""
-
-    row: Variant
-    value: Any
-    seconds: float = 0.0
-    """That a run takes; with what it needs."""
-    epochs: int | None = None
-    """Where they are not the recipe's: what is held equal decides."""
-    failed: dict[str, str] = field(default_factory=dict)
-    tried: dict[float, float | None] = field(default_factory=dict)
-    lr: float | None = None
-
-    @property
-    def title(self) -> str:
-        return self.row.name + ("" if self.value is None else f" at {text_of(self.value)}")
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
 class StudyRun:
@@ -97,11 +73,9 @@ class StudyRun:
             check_measure(each.what, study.file)
         self.study, self.folder, self.log, self.progress = study, folder, log, progress
         self.jobs, self.threads = jobs, threads
-        self.maker = Jobs(study, folder / "runs")
-        self.arms = [Arm(row, value) for row in study.variant for value in self.maker.values()]
-        self.failed: dict[str, str] = {}
+        self.plan = Plan(study, folder)
+        self.failed: dict[str, tuple[Job, str]] = {}
         """Why, by the name of a job."""
-        self.cpu_seconds = 0.0
 
     def run(self, *, only_cost: bool = False) -> Cost:
         """Everything that is not there yet; an error of a run is kept, and the others go on."""
@@ -115,361 +89,200 @@ class StudyRun:
                 self._train(pool)
         return cost
 
-    # what it takes
+    @property
+    def live(self) -> list[Arm]:
+        """Arms that can be built."""
+        return [arm for arm in self.plan.arms if not arm.broken]
 
     def _rehearse(self, pool: Pool) -> None:
         """How long each arm takes, and whether it can be built at all."""
-        asked: list[tuple[Arm, Job]] = []
-        for arm in self.arms:
-            job = self._job(arm, 0, self._lr_to_plan(arm))
-            if self._is_open(arm) and job.trained:
-                asked.append((arm, job))
+        plan = self.plan
+        for arm in plan.arms:
+            plan.choose(arm)
+        asked = [arm for arm in plan.arms if not arm.row.run and self._is_open(arm)]
+        if self.study.equal.what == "flops":
+            asked = [arm for arm in plan.arms if not arm.row.run]
         if not asked:
             return
         self.log(f"trying {counted(len(asked), 'arm')} for a few steps, to see what they cost")
-        flops: dict[int, float] = {}
         messages = []
-        for _, job in asked:
-            plain = replace(job.recipe, weights=None, teacher=None, distill=None)
-            recipe = with_threads(replace(job, recipe=plain), self.threads).recipe
-            messages.append({"do": "rehearse", "name": job.title, "recipe": write_recipe(recipe)})
+        for arm in asked:
+            job = with_threads(plan.first(arm), self.threads)
+            recipe = replace(job.recipe, weights=None, teacher=None, distill=None)
+            messages.append({"do": "rehearse", "name": arm.title, "recipe": write_recipe(recipe)})
+        flops: dict[int, float] = {}
         for answer in pool.run(messages, lambda number, part: None):
-            arm, found = asked[answer.number][0], answer.found
-            if found["event"] != "done":
-                arm.failed["built"] = found["why"]
+            arm, found = asked[answer.number], answer.found
+            if found["event"] == "stopped":
+                raise KeyboardInterrupt
+            if found["event"] == "failed":
+                arm.broken = found["why"]
                 self.log(f"{arm.title} cannot be trained: {found['why']}")
                 continue
             arm.seconds = found["seconds"]
             flops[answer.number] = found["flops"] * found["images"]
         if self.study.equal.what == "flops" and flops:
-            self._equal_flops([arm for arm, _ in asked], flops)
+            self._spend_equally(
+                [asked[i] for i in sorted(flops)], [flops[i] for i in sorted(flops)]
+            )
 
-    def _equal_flops(self, arms: Sequence[Arm], flops: dict[int, float]) -> None:
+    def _spend_equally(self, arms: Sequence[Arm], flops: Sequence[float]) -> None:
         """As many epochs as the FLOPs of the first arm allow."""
-        first = flops[min(flops)]
-        for number, spent in flops.items():
-            arm = arms[number]
-            job = self.maker.of(arm.row, 0, arm.value, self._lr_to_plan(arm))
-            epochs = job.recipe.epochs
+        for arm, spent in zip(arms, flops, strict=True):
+            epochs = self.plan.first(arm).recipe.epochs
             if epochs is None:
                 raise ConfigError(f"{self.study.file}: equal FLOPs need epochs in [recipe]")
-            arm.epochs = max(round(epochs * first / spent), 1)
+            arm.epochs = max(round(epochs * flops[0] / spent), 1)
             arm.seconds *= arm.epochs / epochs
+            self.plan.choose(arm)
+
+    def _is_open(self, arm: Arm) -> bool:
+        plan = self.plan
+        searched = all(plan.is_done(job, final=False) for job in plan.search(arm))
+        return not searched or not all(
+            plan.is_done(plan.final(arm, seed), final=True) for seed in plan.seeds
+        )
 
     def _cost(self) -> Cost:
-        every: dict[str, tuple[Arm, Job, bool]] = {}
-        for arm in self.arms:
-            if arm.failed:
-                continue
-            for job in self._searching(arm):
-                every.setdefault(job.name, (arm, job, False))
-            for seed in self.seeds:
-                known = self._known_lr(arm)
-                job = self._job(arm, seed, known)
-                every[job.name] = (arm, job, True)
-                for other in self.maker.needed(job):
-                    every.setdefault(other.name, (arm, other, False))
-        left = [(arm, job) for arm, job, final in every.values() if not self._is_done(job, final)]
-        searched = self.study.search.epochs
-        seconds = START_SECONDS * self.jobs
-        for arm, job in left:
-            whole = job.recipe.epochs or 0
-            part = whole / arm_epochs if (arm_epochs := arm.epochs or whole) and searched else 1.0
-            seconds += arm.seconds * (part if job.trained else 0) * self._share(arm, job)
-            seconds += MEASURE_SECONDS
-        return Cost(len(every), len(every) - len(left), seconds, self.jobs)
+        """Runs of the search that are as long as the final ones are among these."""
+        plan = self.plan
+        seconds: dict[str, float] = {}
+        done: set[str] = set()
 
-    def _share(self, arm: Arm, job: Job) -> float:
-        """Of a run's time, what one of the search takes."""
-        whole, own = arm.epochs or self._job(arm, 0, None).recipe.epochs, job.recipe.epochs
-        return own / whole if own and whole and job.row == arm.row.name else 1.0
+        def count(job: Job, taken: float, final: bool) -> None:
+            seconds.setdefault(job.name, taken)
+            if plan.is_done(job, final=final):
+                done.add(job.name)
 
-    # training
-
-    @property
-    def seeds(self) -> range:
-        return range(self.study.seeds)
+        usual = max((arm.seconds for arm in self.live), default=0.0)
+        for level in plan.before(self.live):
+            for job in level:
+                count(job, usual, False)
+        for arm in self.live:
+            searching = plan.search(arm)
+            for job in searching:
+                whole = plan.final(arm, 0).recipe.epochs
+                part = (job.recipe.epochs or 1) / whole if whole else 1.0
+                count(job, arm.seconds * part, False)
+            lr = arm.lr or (searching[-1].recipe.lr if searching else None)
+            for seed in plan.seeds:
+                count(plan.final(arm, seed, lr), arm.seconds, True)
+        left = seconds.keys() - done
+        total = sum(seconds[name] + MEASURE_SECONDS for name in left) + START_SECONDS * self.jobs
+        return Cost(len(seconds), len(done), total, self.jobs)
 
     def _train(self, pool: Pool) -> None:
-        live = [arm for arm in self.arms if not arm.failed]
-        needed = [
-            other
-            for arm in live
-            for seed in self.seeds
-            for job in (self._job(arm, seed, None),)
-            for other in (*self.maker.needed(job), *([] if job.trained else [job]))
-        ]
-        total = self._count(live, needed)
+        plan = self.plan
+        before = plan.before(self.live)
+        searching = [job for arm in self.live for job in plan.search(arm)]
+        names = {job.name for job in (*searching, *(job for level in before for job in level))}
+        total = len(names) + len(self.live) * len(plan.seeds)
         with RunProgress(total, self.log, visible=self.progress) as shown:
-            for level in _levels(needed, self.maker):
+            for level in before:
                 self._complete(pool, level, shown, final=False)
-            searching = [(arm, job) for arm in live for job in self._searching(arm)]
-            self._complete(pool, [job for _, job in searching], shown, final=False)
-            for arm in live:
-                self._choose(arm)
-            finals = [
-                self._job(arm, seed, arm.lr)
-                for arm in live
-                for seed in self.seeds
-                if not arm.failed
-            ]
+            self._complete(pool, searching, shown, final=False)
+            for arm in self.live:
+                plan.choose(arm)
+            ready = [arm for arm in self.live if arm.lr is not None or not plan.search(arm)]
+            finals = [plan.final(arm, seed) for arm in ready for seed in plan.seeds]
             self._complete(pool, finals, shown, final=True)
-
-    def _count(self, live: Sequence[Arm], needed: Iterable[Job]) -> int:
-        names = {job.name for job in needed}
-        names |= {job.name for arm in live for job in self._searching(arm)}
-        return len(names) + len(live) * len(self.seeds)
-
-    def _searching(self, arm: Arm) -> list[Job]:
-        """The runs that choose the learning rate of an arm: with the first seed, by validation
-        images. The best one is also the first of the final runs, if it is as long."""
-        search = self.study.search
-        if not search.lr or arm.row.run or "lr" in arm.row.recipe:
-            return []
-        value = arm.value if search.at == "each" or arm.value is None else self.maker.values()[-1]
-        epochs = search.epochs or self._epochs_of(arm, value)
-        return [self.maker.of(arm.row, 0, value, lr, epochs) for lr in search.lr]
-
-    def _epochs_of(self, arm: Arm, value: Any) -> int | None:
-        same = next(a for a in self.arms if a.row is arm.row and a.value == value)
-        return same.epochs
-
-    def _choose(self, arm: Arm) -> None:
-        """The learning rate whose run is the best on validation images."""
-        metric = self.metric
-        for job in self._searching(arm):
-            found = self._measured(job)
-            lr = job.recipe.lr
-            assert lr is not None
-            arm.tried[lr] = None if found is None else found["val"]
-            if job.name in self.failed:
-                arm.failed[f"lr {lr:g}"] = self.failed[job.name]
-        known = {lr: value for lr, value in arm.tried.items() if value is not None}
-        if known:
-            arm.lr = max(known, key=lambda lr: metric.rank(known[lr]))
-            arm.failed.clear() if len(known) == len(arm.tried) else None
-
-    def _known_lr(self, arm: Arm) -> float | None:
-        """The chosen one, as far as the search is done; else any of them, to count runs."""
-        searching = self._searching(arm)
-        known = {job.recipe.lr: found["val"] for job in searching if (found := self._measured(job))}
-        if len(known) == len(searching) and known:
-            return max(known, key=lambda lr: self.metric.rank(known[lr]))
-        return searching[-1].recipe.lr if searching else None
-
-    def _lr_to_plan(self, arm: Arm) -> float | None:
-        lrs = self.study.search.lr
-        return lrs[0] if lrs and "lr" not in arm.row.recipe and not arm.row.run else None
-
-    def _job(self, arm: Arm, seed: int, lr: float | None) -> Job:
-        return self.maker.of(arm.row, seed, arm.value, lr, arm.epochs)
 
     def _complete(
         self, pool: Pool, jobs: Sequence[Job], shown: RunProgress, *, final: bool
     ) -> None:
         """Train and measure what is not done yet."""
         unique = list({job.name: job for job in jobs}.values())
-        left = [job for job in unique if not self._is_done(job, final)]
+        left = [job for job in unique if not self.plan.is_done(job, final=final)]
         shown.found(len(unique) - len(left))
         ready = []
         for job in left:
-            broken = next((n for n in job.needs if n in self.failed), None)
+            broken = next((name for name in job.needs if name in self.failed), None)
             if broken is None:
                 ready.append(job)
-                continue
-            self.failed[job.name] = f"{broken}, which it needs, failed"
-            shown.end(job, self.failed[job.name])
+            else:
+                self._fail(job, f"{broken}, which it needs, failed", shown)
         messages = [self._message(job, final) for job in ready]
         for answer in pool.run(messages, lambda number, part: shown.step(ready[number], part)):
             job, found = ready[answer.number], answer.found
-            if found.pop("event") == "done":
-                self._store(job, found)
-                shown.end(job, self._said(job, found))
-            elif "why" in found:
-                self.failed[job.name] = found["why"]
-                shown.end(job, f"failed: {found['why']}")
-            else:
+            if found["event"] == "stopped":
                 raise KeyboardInterrupt
+            if found["event"] == "failed":
+                self._fail(job, found["why"], shown)
+            else:
+                self.plan.store(job, found, final=final)
+                shown.end(job, self._said(found))
+
+    def _fail(self, job: Job, why: str, shown: RunProgress) -> None:
+        self.failed[job.name] = (job, why)
+        shown.end(job, f"failed: {why}")
 
     def _message(self, job: Job, final: bool) -> dict[str, Any]:
-        computed = with_threads(job, self.threads)
+        first = final and job.name == self.plan.final(self.live[0], 0).name
         return {
             "do": "run",
             "name": job.title,
-            "run": str(self.maker.runs / job.name),
-            "recipe": write_recipe(computed.recipe),
-            "train": True,
-            "evaluations": self._evaluations(job) if final else {},
-            "measures": self._measures(job) if final else [],
-            "threads": computed.recipe.threads,
+            "run": str(self.plan.maker.runs / job.name),
+            "recipe": write_recipe(with_threads(job, self.threads).recipe),
+            "evaluations": self.plan.evaluations(job) if final else {},
+            "measures": self.plan.measures(job) if final else [],
+            "baselines": first,
         }
 
-    def _said(self, job: Job, found: dict[str, Any]) -> str:
-        values = [each["numbers"].get(found["metric"]) for each in found["evaluations"].values()]
-        known = [self.metric.text(value) for value in values if value is not None]
+    def _said(self, found: Found) -> str:
+        metric = self.plan.metric
+        values = [each["numbers"].get(metric.key) for each in found["evaluations"].values()]
+        known = [metric.text(value) for value in values if value is not None]
         if known:
-            return f"{self.metric.name} {' '.join(known[:4])}"
-        return (
-            ""
-            if found["val"] is None
-            else f"{self.metric.name} {self.metric.text(found['val'])} on val"
-        )
+            more = f" and {len(known) - 3} more" if len(known) > 3 else ""
+            return f"{metric.name} {', '.join(known[:3])}{more}"
+        return "" if found["val"] is None else f"{metric.name} {metric.text(found['val'])} on val"
 
-    # what is measured
+    def failures(self) -> dict[str, str]:
+        """Why, by what failed."""
+        arms = {arm.title: arm.broken for arm in self.plan.arms if arm.broken}
+        return {**arms, **{job.title: why for job, why in self.failed.values()}}
 
-    def _evaluations(self, job: Job) -> Table:
-        """Options of `vitreous evaluate`, by what they say."""
-        row = self.study.named(job.row)
-        axis = self.study.axis
-        ways = [row.evaluate]
-        if axis is not None and not axis.trains:
-            ways = [{**row.evaluate, **_option(axis, value)} for value in axis.values]
-        return {json.dumps(each, sort_keys=True): each for each in ways}
-
-    def _measures(self, job: Job) -> list[Table]:
-        row = self.study.named(job.row)
-        return [
-            {"what": each.what, "options": {**each.options, **row.measure.get(each.what, {})}}
-            for each in self.study.measure
-            if not each.variants or row.name in each.variants
-        ]
-
-    def _is_open(self, arm: Arm) -> bool:
-        return any(
-            not self._is_done(job, final)
-            for jobs, final in (
-                (self._searching(arm), False),
-                ([self._job(arm, seed, self._known_lr(arm)) for seed in self.seeds], True),
-            )
-            for job in jobs
-        )
-
-    def _is_done(self, job: Job, final: bool) -> bool:
-        found = self._measured(job)
-        if found is None:
-            return False
-        return not final or (
-            self._evaluations(job).keys() <= found["evaluations"].keys()
-            and found.get("asked", []) == self._measures(job)
-        )
-
-    def _file(self, job: Job) -> Path:
-        return self.folder / "measured" / f"{job.name}.json"
-
-    def _measured(self, job: Job) -> dict[str, Any] | None:
-        try:
-            found: dict[str, Any] = json.loads(self._file(job).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        there = (self.maker.runs / job.name / "config.json").is_file()
-        return found if there else None
-
-    def _store(self, job: Job, found: dict[str, Any]) -> None:
-        if found["evaluations"]:
-            found["asked"] = self._measures(job)
-        self._file(job).parent.mkdir(exist_ok=True)
-        before = self._measured(job) or {}
-        found["cpu_seconds"] += before.get("cpu_seconds", 0.0)
-        write_text(self._file(job), json.dumps(found) + "\n")
-
-    # the result
-
-    @property
-    def task(self) -> str | None:
-        """Of the first run that is there."""
-        runs = self.maker.runs
-        for path in sorted(runs.glob("*/config.json")) if runs.is_dir() else ():
-            task = OpenedRun(Run(path.parent)).config.task
-            if not task_class(task).pretrains:
-                return task
-        return None
-
-    @property
-    def metric(self) -> Metric:
-        task = self.task
+    def numbers(self) -> Numbers:
+        """What all runs that are there have given."""
+        task = self.plan.task
         if task is None:
             raise VitreousError(
                 f"{self.study.name}: no run could be trained: {'; '.join(self.failures().values())}"
             )
-        return task_class(task).metric
+        points = [point for arm in self.plan.arms for point in self._points(arm)]
+        kind = task_class(task)
+        return Numbers(self.study, kind.metric, kind.other_metrics, points)
 
-    def failures(self) -> dict[str, str]:
-        """Why, by what failed."""
-        arms = {arm.title: why for arm in self.arms for why in arm.failed.values()}
-        return {**arms, **self.failed}
-
-    def numbers(self) -> Numbers:
-        """What all runs that are there have given."""
-        points = [point for arm in self.arms for point in self._points(arm)]
-        metric = self.metric
-        others = task_class(self.task or "").other_metrics
-        return Numbers(self.study, metric, others, points)
+    def baselines(self) -> dict[str, float]:
+        """What knows nothing, by name, on the same test images."""
+        found = self.plan.measured(self.plan.final(self.live[0], 0)) if self.live else None
+        return {} if found is None else found.get("baselines", {})
 
     def _points(self, arm: Arm) -> list[Point]:
-        if not arm.tried:
-            self._choose(arm)
+        """One; or of an axis that changes how runs are measured, one for each value."""
         axis = self.study.axis
         values = [arm.value] if axis is None or axis.trains else list(axis.values)
-        found = [Point(arm.row.name, v, arm.lr, arm.tried, failed=dict(arm.failed)) for v in values]
-        for seed in self.seeds if not arm.failed.get("built") else ():
-            job = self._job(arm, seed, arm.lr)
-            measured = self._measured(job)
-            if job.name in self.failed:
-                for point in found:
-                    point.failed[f"seed {seed}"] = self.failed[job.name]
-            if measured is None or not self._is_done(job, final=True):
+        found = [Point(arm.row.name, value, arm.lr, arm.tried) for value in values]
+        for seed in self.plan.seeds if not arm.broken else ():
+            job = self.plan.final(arm, seed)
+            measured = self.plan.measured(job)
+            if measured is None or not self.plan.is_done(job, final=True):
                 continue
-            for point, key in zip(found, self._evaluations(job), strict=True):
-                self._fill(point, job, seed, measured, key)
-        return found
-
-    def _fill(self, point: Point, job: Job, seed: int, measured: dict[str, Any], key: str) -> None:
-        way = measured["evaluations"][key]
-        costs = {name: measured.get(name) for name in ("parameters", "training_cpu_seconds")}
-        costs["flops"] = None if measured.get("flops") is None else measured["flops"] / 1e9
-        inside = measured.get("measures", {})
-        for name, value in {**way["numbers"], **costs, **inside}.items():
-            if isinstance(value, list):
-                point.series.setdefault(name, {})[seed] = [(x, y) for x, y in value]
-            elif value is not None and math.isfinite(value):
-                point.numbers.setdefault(name, {})[seed] = value
-        point.draws[seed], point.runs[seed] = way["draws"], job.name
-
-    def spent(self) -> float:
-        """CPU seconds of all runs that the study has needed, the search included."""
-        folder = self.folder / "measured"
-        names = {path.name for path in folder.glob("*.json")} if folder.is_dir() else set()
-        mine = {f"{job.name}.json" for job in self._all_jobs()} & names
-        read = (json.loads((folder / name).read_text(encoding="utf-8")) for name in sorted(mine))
-        return sum(each.get("cpu_seconds", 0.0) for each in read)
-
-    def _all_jobs(self) -> list[Job]:
-        found = []
-        for arm in self.arms:
-            found += self._searching(arm)
-            for seed in self.seeds:
-                job = self._job(arm, seed, arm.lr)
-                found += [job, *self.maker.needed(job)]
+            for point, key in zip(found, self.plan.evaluations(job), strict=True):
+                _fill(point, job, seed, measured, key)
         return found
 
 
-def _option(axis: Axis, value: Any) -> Table:
-    if axis.name == "probe":
-        return {} if value == "none" else {"probe": [value]}
-    return {axis.name: list(value) if isinstance(value, tuple) else value}
-
-
-def _levels(jobs: Iterable[Job], maker: Jobs) -> list[list[Job]]:
-    """Those that need no others, then those that need only these …"""
-    left = {job.name: job for job in jobs}
-    done: set[str] = set()
-    found = []
-    while left:
-        ready = [job for job in left.values() if not (set(job.needs) & left.keys())]
-        found.append(ready)
-        done |= {job.name for job in ready}
-        left = {name: job for name, job in left.items() if name not in done}
-    return found
+def _fill(point: Point, job: Job, seed: int, measured: Found, key: str) -> None:
+    way = measured["evaluations"][key]
+    costs = {name: measured.get(name) for name in ("parameters", "training_cpu_seconds")}
+    costs["flops"] = None if measured.get("flops") is None else measured["flops"] / 1e9
+    for name, value in {**way["numbers"], **costs, **measured.get("measures", {})}.items():
+        if isinstance(value, list):
+            point.series.setdefault(name, {})[seed] = [(x, y) for x, y in value]
+        elif value is not None and math.isfinite(value):
+            point.numbers.setdefault(name, {})[seed] = value
+    point.draws[seed], point.runs[seed] = way["draws"], job.name
 
 
 class RunProgress(CountProgress):

@@ -23,6 +23,8 @@ KINDS = ("better", "more", "close", "gap", "rises", "falls")
 BEYOND = "@"
 """In a rule, `vit@0.1` is the variant vit at 0.1 of the axis; in a recipe, `@teacher` is the run
 folder of what was trained before."""
+ENDS = ("first", "last")
+"""Of the axis, whatever its values are."""
 Table = dict[str, Any]
 
 
@@ -177,7 +179,7 @@ class Expect:
     on: str = ""
     """The number that is compared; the study's metric, unless given."""
     at: Any = None
-    """At this value of the axis, or "all"; at the last one, unless given."""
+    """At this value of the axis, or "first", "last", "all"; at the last one, unless given."""
     text: str = ""
     """The same in words, for the page."""
 
@@ -226,6 +228,8 @@ class Study:
     measure: tuple[Measure, ...] = ()
     expect: tuple[Expect, ...] = ()
     tier: Table = field(default_factory=dict)
+    own: Table = field(default_factory=dict)
+    """What differs where the user gives other data, with the keys of a tier."""
     metric: str = ""
     """The number that is compared; the one that decides in the task, unless given."""
     name: str = ""
@@ -242,30 +246,31 @@ class Study:
         return next(each for each in self.variant if each.name == name)
 
     def at_tier(self, name: str, seeds: int | None = None, data: str | None = None) -> Study:
-        """As it is run: what the tier says is in its place."""
-        tier = from_dict(Tier, self.tier.get(name, {}), where=f"[tier.{name}] of {self.file}")
-        recipe = _joined(self.recipe, tier.recipe)
-        if data is not None:
-            recipe["data"] = data
+        """As it is run: what the tier says is in its place, and where there is other data, what
+        the file says about that."""
+        study = self if data is None else self._with(self.own, f"[own] of {self.file}")
+        found = study._with(self.tier.get(name, {}), f"[tier.{name}] of {self.file}")
+        recipe = found.recipe if data is None else {**found.recipe, "data": data}
+        seeds = seeds or found.seeds or TIERS[name]
+        if seeds < 1:
+            raise ConfigError(f"{self.file}: [tier.{name}] seeds = {seeds}: at least 1")
+        return replace(found, recipe=recipe, seeds=seeds)
+
+    def _with(self, table: Table, where: str) -> Study:
+        tier = from_dict(Tier, table, where=where)
         chosen = [each for each in self.variant if each.name in (tier.variants or [each.name])]
-        made = replace(
+        names = {each.name for each in chosen}
+        return replace(
             self,
-            recipe=recipe,
+            recipe=_joined(self.recipe, tier.recipe),
             before=tuple(_changed(each, tier.before) for each in self.before),
             variant=tuple(_changed(each, tier.variant) for each in chosen),
             over=tier.over or self.over,
-            search=from_dict(Search, vars(self.search) | tier.search, where=f"search of {name}"),
-            equal=from_dict(Equal, vars(self.equal) | tier.equal, where=f"equal of {name}"),
-            seeds=seeds or tier.seeds or TIERS[name],
-            expect=tuple(
-                rule
-                for rule in self.expect
-                if {arm_of(arm) for arm in rule.arms} <= {each.name for each in chosen}
-            ),
+            search=from_dict(Search, vars(self.search) | tier.search, where=f"search, {where}"),
+            equal=from_dict(Equal, vars(self.equal) | tier.equal, where=f"equal, {where}"),
+            seeds=tier.seeds or self.seeds,
+            expect=tuple(r for r in self.expect if {arm_of(arm) for arm in r.arms} <= names),
         )
-        if made.seeds < 1:
-            raise ConfigError(f"{self.file}: [tier.{name}] seeds = {made.seeds}: at least 1")
-        return made
 
 
 def arm_of(written: str) -> str:

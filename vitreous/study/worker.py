@@ -105,12 +105,12 @@ def _done(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
             tell({"event": "step", "part": event.step / event.steps})
 
     folder, recipe = Path(job["run"]), parse_recipe(job["recipe"], job["name"])
-    if job["train"]:
-        stored = stored_recipe(Run(folder))
-        if stored is not None:
-            recipe = replace(stored, threads=recipe.threads)
-        train(recipe, folder, resume=stored is not None, log=_log, watch=watch)
-    return measured(folder, job["evaluations"], job["measures"], recipe.threads, _log)
+    stored = stored_recipe(Run(folder))
+    if stored is not None:
+        recipe = replace(stored, threads=recipe.threads)
+    train(recipe, folder, resume=stored is not None, log=_log, watch=watch)
+    asked = (job["evaluations"], job["measures"])
+    return measured(folder, *asked, _log, baselines=job["baselines"])
 
 
 if __name__ == "__main__":

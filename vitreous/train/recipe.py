@@ -179,6 +179,8 @@ class OptimisationOptions:
     """Weigh all classes alike in the loss (none), or rare ones more (auto)."""
     dice: Key[float] = 0.0
     """Weight of the Dice loss that is added to the cross-entropy of masks."""
+    auxiliary: Key[bool] = True
+    """Learn from the outputs of all layers of a detector's decoder (DETR, 3.2), not of the last."""
     teacher: Annotated[str | None, option("RUN", "none")] = None
     """Teacher to distil from (DeiT; pretrain --method distil): a run, or hf:OWNER/NAME."""
     distill: Key[Literal["hard", "soft"] | None] = None

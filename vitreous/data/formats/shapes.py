@@ -131,12 +131,18 @@ def _cover(
 ) -> NDArray[np.float64]:
     """(h, w) from 0 to 1: how much of each pixel the shape covers, somewhere wholly inside."""
     radius = random.uniform(0.45, 1) * largest * size
-    centre = random.uniform(radius, size - radius, 2)
+    return covered(size, shape, random.uniform(radius, size - radius, 2), radius, random)
+
+
+def covered(
+    size: int, shape: str, centre: NDArray[np.float64], radius: float, random: np.random.Generator
+) -> NDArray[np.float64]:
+    """(size, size) from 0 to 1: how much of each pixel a shape covers that is turned at random."""
     turn = random.uniform(0, 2 * np.pi)
+    rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
     large = Image.new("L", (size * _FINE, size * _FINE), 0)
     pen = ImageDraw.Draw(large)
     for outline, ink in _OUTLINES[shape]:
-        rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
         points = (centre + radius * outline @ rotation) * _FINE
         pen.polygon([(float(px), float(py)) for px, py in points], fill=ink)
     fine = np.asarray(large, dtype=np.float64) / 255

@@ -59,6 +59,7 @@ FORMATS = {
     "digits": DataFormat("formats.digits", ("class",), on_disk=False),
     "shapes": DataFormat("formats.shapes", _EVERY, on_disk=False),
     "handwriting": DataFormat("formats.handwriting", _EVERY, on_disk=False),
+    "relations": DataFormat("formats.relations", ("class",), on_disk=False),
     "torchvision": DataFormat("formats.torchvision", ("class",), on_disk=False),
 }
 """By the name that may stand before a path, as in `folder:PATH`. A folder that looks like several
@@ -76,7 +77,7 @@ TRUTHS = {
 }
 """The kinds of ground truth, and what is read as each."""
 
-BUILT_IN = ("digits", "handwriting", "shapes")
+BUILT_IN = ("digits", "handwriting", "relations", "shapes")
 ON_DISK = tuple(name for name, format in FORMATS.items() if format.on_disk)
 
 

@@ -44,8 +44,8 @@ class Detect(ObjectTask):
         """
         targets = [learnt(target) for target in targets]
         if isinstance(output, RFDETROutput):
-            return quality_loss(output, targets, count)
-        return set_loss(output, targets, count)
+            return self.learned(quality_loss(output, targets, count))
+        return self.learned(set_loss(output, targets, count))
 
 
 TASK = Detect

@@ -103,7 +103,7 @@ class SegmentInstances(ObjectTask):
         """output `RFDETROutput` with masks, targets a list of b; the terms by name. `count` as for
         boxes."""
         targets = [learnt(target, ("labels", "boxes", "masks")) for target in targets]
-        return instance_loss(output, targets, count)
+        return self.learned(instance_loss(output, targets, count))
 
     def predictions(self, output: Any, sizes: Sizes) -> list[BoxPrediction]:
         masks = output.masks[-1]

@@ -22,6 +22,8 @@ from vitreous.models.detr import DETROutput
 from vitreous.models.rf_detr import RFDETROutput
 from vitreous.tasks.objects.boxes import cxcywh_to_xyxy
 
+AUXILIARY = "aux_"
+"""Before the names of the terms of a decoder's earlier layers."""
 BOX_WEIGHT, GIOU_WEIGHT = 5.0, 2.0
 """Of both papers, in the loss and in matching."""
 CLASS_COST = 2.0
@@ -218,7 +220,7 @@ def of_layers(terms: Mapping[str, Tensor], *, proposed: bool = False) -> dict[st
     layers = len(next(iter(terms.values()))) - proposed
     found = {name: term[layers - 1] for name, term in terms.items()}
     if layers > 1:
-        found |= {f"aux_{name}": term[: layers - 1].sum() for name, term in terms.items()}
+        found |= {f"{AUXILIARY}{name}": term[: layers - 1].sum() for name, term in terms.items()}
     if proposed:
         found |= {f"proposed_{name}": term[-1] for name, term in terms.items()}
     return found

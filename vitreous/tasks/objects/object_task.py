@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vitreous.data.check.boxes import BoxCheck
 from vitreous.data.loader import Batch
-from vitreous.data.source import Source
+from vitreous.data.source import Sample, Source
 from vitreous.errors import ConfigError
 from vitreous.labels import LabelMap
 from vitreous.models.detr import DETROutput
@@ -25,7 +25,7 @@ from vitreous.tasks.metric import USUAL, Metric
 from vitreous.tasks.objects.boxes import clipped
 from vitreous.tasks.objects.coco_results import image_ids, log_missing, measure_results, writing
 from vitreous.tasks.objects.defaults import most_objects
-from vitreous.tasks.objects.losses import Target
+from vitreous.tasks.objects.losses import AUXILIARY, Target
 from vitreous.tasks.objects.merge import SAME, merge
 from vitreous.tasks.objects.metrics import BoxPrediction, DetectMetrics
 from vitreous.tasks.objects.track import Tracker
@@ -41,7 +41,7 @@ class ObjectTask(Task):
     True for a region of objects that were not told apart: nothing is learned from it, and no metric
     counts it; and "area" (n,) in pixels, where an object's area is not its box's."""
 
-    options = frozenset(("longest", "zoom", "multi_scale"))
+    options = frozenset(("longest", "zoom", "multi_scale", "auxiliary"))
     image_metric = Metric("f1", "F1")
     crops = ("resized", "window", "none")
     checker = BoxCheck
@@ -53,6 +53,20 @@ class ObjectTask(Task):
     ) -> None:
         super().__init__(labels)
         self.threshold, self.nms = threshold, nms
+        self.auxiliary = True
+        """Whether the decoder's earlier layers are learned from, too."""
+
+    @classmethod
+    def for_training(cls, recipe: Any, source: Source, samples: Sequence[Sample]) -> Self:
+        found = super().for_training(recipe, source, samples)
+        found.auxiliary = recipe.auxiliary
+        return found
+
+    def learned(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The terms of the loss that are learned from."""
+        if self.auxiliary:
+            return terms
+        return {name: term for name, term in terms.items() if not name.startswith(AUXILIARY)}
 
     @classmethod
     def restored(cls, labels: LabelMap, decoding: dict[str, Any]) -> Self:
