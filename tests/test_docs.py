@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from follow import blocks, commands, follow
+from study.small_study import PoolHere
 
 from vitreous.cli.main import COMMANDS, module_of
 from vitreous.cli.parse import parse
@@ -24,6 +25,7 @@ GROUPS = {
     "living page": ["docs/living-page.md"],
     "benchmark": ["docs/benchmark.md"],
     "merging": ["docs/token-merging.md"],
+    "studies": ["docs/studies.md"],
     "guide": [
         f"docs/{name}.md" for name in ("training", "segmentation", "detection", "explain", "embed")
     ],
@@ -35,6 +37,7 @@ def test_pages_run_from_top_to_bottom(group, tmp_path, monkeypatch, capsys):
     """Every command and every piece of code, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("vitreous.study.run.Pool", PoolHere)
     modules = set(sys.modules)
     for page in GROUPS[group]:
         assert follow(ROOT / page, capsys), page

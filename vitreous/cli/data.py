@@ -28,7 +28,7 @@ class DataArguments:
     path: tyro.conf.Positional[str]
     """A folder: class folders, images with masks, IDX files, Pascal VOC, COCO or YOLO.
     A file: a .csv table (path,label), a COCO .json or YOLO's data.yaml.
-    A name: digits, handwriting, shapes or torchvision:NAME.
+    A name: digits, handwriting, relations, shapes or torchvision:NAME.
     To choose how PATH is read, write folder:PATH, csv:, idx:, masks:, coco:, voc: or yolo:PATH."""
     task: Annotated[str | None, option("{" + ",".join(TASKS) + "}", "the data's own")] = None
     """Task that the data is meant for, if it allows several (shapes, COCO, Pascal VOC)."""
