@@ -81,12 +81,16 @@ class StudyRun:
         """Everything that is not there yet; an error of a run is kept, and the others go on."""
         logs = self.folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        with Pool(self.jobs, logs) as pool:
-            self._rehearse(pool)
-            cost = self._cost()
-            self.log(str(cost))
-            if not only_cost:
-                self._train(pool)
+        try:
+            with Pool(self.jobs, logs) as pool:
+                self._rehearse(pool)
+                cost = self._cost()
+                self.log(str(cost))
+                if not only_cost:
+                    self._train(pool)
+        except KeyboardInterrupt:
+            self.log("stopped: what is done is kept, and the same command goes on from here")
+            raise
         return cost
 
     @property

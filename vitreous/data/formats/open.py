@@ -52,7 +52,8 @@ def open_source(
     A path is recognised by its content: a folder with IDX files, COCO's .json or its folder, YOLO's
     data.yaml or its folder, a folder as Pascal VOC's, folders of images and masks, a folder of
     class folders, a .csv or .tsv table. The format's name before it, as in `voc:PATH`, decides.
-    `digits`, `handwriting`, `relations` and `shapes` are built in (`shapes:5000` has so many to train on);
+    `digits`, `handwriting`, `relations` and `shapes` are built in (`shapes:5000` has so many to
+    train on);
     `torchvision:CIFAR10` is a public data set, which is downloaded only with `download`.
 
     truth: the kind of ground truth, class, labels, mask or boxes; the usual one of the data unless
