@@ -54,7 +54,9 @@ def compare(
     from vitreous.api.deployment import load_run
     from vitreous.import_run import ExportedRun, open_run
     from vitreous.resized_run import at_size
-    from vitreous.study.compare import Contender, Options, compare_runs, compare_seeds
+    from vitreous.study.compare import compare_runs
+    from vitreous.study.compare_seeds import compare_seeds
+    from vitreous.study.contenders import Contender, Options
 
     if not others:
         raise ConfigError("one run is compared with nothing: give two or more")

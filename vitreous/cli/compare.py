@@ -12,6 +12,7 @@ import tyro
 from vitreous import api
 from vitreous.cli.options import PredictionOptions, options_besides
 from vitreous.cli.printing import TextTable, print_json
+from vitreous.errors import ConfigError
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
 
@@ -59,13 +60,12 @@ class CompareArguments:
 
 
 def run(arguments: CompareArguments) -> None:
-    found = api.compare(
-        *arguments.runs,
-        **options_besides(arguments, "runs", "json", "inference", "no_speed"),
-        speed=not arguments.no_speed,
-        progress=True,
-        **arguments.inference.given(),
-    )
+    first, others = arguments.runs[:1], arguments.runs[1:]
+    if not first:
+        raise ConfigError("which runs? give two or more: vitreous compare RUN RUN")
+    options = options_besides(arguments, "runs", "json", "inference", "no_speed")
+    options |= {"speed": not arguments.no_speed, "progress": True}
+    found = api.compare(first[0], *others, **options, **arguments.inference.given())
     if arguments.json:
         print_json(found.to_dict())
     else:
@@ -96,10 +96,10 @@ def _print(found: Comparison) -> None:
             )
         print(f"\n{of}{kappa}; {pair.differ:,} answers differ{alone}")
     if found.disagreements:
-        table = TextTable("image", "ground truth", *found.names)
+        listed = TextTable("image", "ground truth", *found.names)
         for disagreement in found.disagreements[:LISTED]:
-            table.row(disagreement.image, disagreement.truth, *disagreement.answers)
-        table.print()
+            listed.row(disagreement.image, disagreement.truth, *disagreement.answers)
+        listed.print()
 
 
 def _print_table(content: Table) -> None:

@@ -63,14 +63,14 @@ def _lede(found: Comparison) -> str:
 
 
 def _sections(found: Comparison) -> list[Section]:
-    sections = []
+    sections: list[Section] = []
     if found.contrasts:
         note = "seedsNote" if found.groups else "metricsNote"
-        sections.append(Section(WORD["metrics"], WORD[note], _gains(found), least=22))
-        sections.append(Section(WORD["metrics"], table=_contrast_table(found)))
-    if (table := values_table(found)) is not None:
+        drawn, table = _gains(found), _contrast_table(found)
+        sections.append(Section(WORD["metrics"], WORD[note], drawn, table, least=22))
+    if (values := values_table(found)) is not None:
         note = WORD["valuesNote"] if any(run.intervals for run in found.runs) else ""
-        sections.append(Section(WORD["values"], note, table=table))
+        sections.append(Section(WORD["values"], note, table=values))
     fields = fields_table(found)
     nothing = "" if fields else WORD["noFields"]
     sections.append(Section(WORD["fields"], nothing, table=fields))
@@ -219,7 +219,7 @@ def _agreement_table(found: Comparison) -> Table:
             kappa = "–" if each.kappa is None else f"{each.kappa:.3f}"
             cells += [kappa, f"{each.only_run:,}", f"{each.only_baseline:,}", f"{each.mcnemar:.3f}"]
         rows.append(tuple(map(Cell, cells)))
-    right = (WORD["sameAnswer"], WORD["differ"])
+    right: tuple[str, ...] = (WORD["sameAnswer"], WORD["differ"])
     if judged:
         right = (*right, "kappa", WORD["onlyRun"], WORD["onlyBaseline"], "p")
     return Table((WORD["run"], WORD["baseline"], *(f"{name}>" for name in right)), rows)

@@ -110,5 +110,7 @@ def _text(value: Any) -> str:
     if value is None or value in ([], ""):
         return "–"
     if isinstance(value, list):
+        if len(value) == 2 and all(isinstance(each, int) for each in value):
+            return "{}x{}".format(*value)
         return ", ".join(map(_text, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
