@@ -150,16 +150,18 @@ def _test_images(
     sources: dict[Any, tuple[Source, bool]] = {}
     own: list[Source | None] = []
     for run, recipe in zip(opened, recipes, strict=True):
-        key = None if recipe is None else _split_by(recipe)
-        if data is None and recipe is None:
+        if recipe is None:
             own.append(None)
             continue
+        key = _split_by(recipe)
         if key not in sources:
             sources[key] = labelled_source(run, data, log, max_pixels=inference.max_pixels)
         source, is_own = sources[key]
         own.append(source if is_own else None)
-    if not sources:
+    if not sources and data is None:
         raise ConfigError(f"{and_between(names)} have no data of their own: give some, with --data")
+    if not sources:
+        sources[None] = labelled_source(opened[0], data, log, max_pixels=inference.max_pixels)
     first = next((each for each in own if each is not None), next(iter(sources.values()))[0])
     _check_data(own, recipes, names)
     held = [each for each in own if each is not None] or [first]
