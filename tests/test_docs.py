@@ -25,7 +25,8 @@ GROUPS = {
     "benchmark": ["docs/benchmark.md"],
     "merging": ["docs/token-merging.md"],
     "guide": [
-        f"docs/{name}.md" for name in ("training", "segmentation", "detection", "explain", "embed")
+        f"docs/{name}.md"
+        for name in ("training", "compare", "segmentation", "detection", "explain", "embed")
     ],
 }
 

@@ -76,7 +76,7 @@ def _print(found: Comparison) -> None:
     from vitreous.pages.comparison import cost_table, fields_table, values_table
     from vitreous.study.comparison import LISTED
 
-    print(f"{found.measured_on}; baseline: {found.baseline}")
+    print("; ".join(filter(None, (found.measured_on, f"baseline: {found.baseline}"))))
     for each in found.contrasts:
         print(f"  {each}")
     for note in found.notes:

@@ -258,9 +258,8 @@ class Comparison:
 
     @property
     def measured_on(self) -> str:
-        if not self.images:
-            return self.data
-        return ", ".join(filter(None, (self.data, self.split, counted(self.images, "image"))))
+        images = counted(self.images, "image") if self.images else ""
+        return ", ".join(filter(None, (self.data, self.split, images)))
 
     def __str__(self) -> str:
         lines = [self.measured_on]
