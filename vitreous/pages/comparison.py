@@ -53,7 +53,8 @@ def comparison_fragment(found: Comparison) -> str:
 
 
 def _title(found: Comparison) -> str:
-    others = [name for name in found.names if name != found.baseline]
+    names = [group.name for group in found.groups] or found.names
+    others = [name for name in names if name != found.baseline] or [found.names[0]]
     shown = others if len(others) <= 3 else [*others[:2], f"{len(others) - 2} more"]
     return f"{', '.join(shown)} against {found.baseline}"
 

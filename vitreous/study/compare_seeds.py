@@ -64,6 +64,7 @@ def compare_seeds(
         images=counts.pop() if len(counts) == 1 else 0,
         runs=with_numbers(begun, found),
         contrasts=tuple(contrasts),
+        baseline=base.name,
         groups=tuple(made),
         notes=tuple(notes),
     )

@@ -229,6 +229,7 @@ class Comparison:
     images: int
     runs: tuple[ComparedRun, ...]
     baseline: str
+    """The name of a run; over seeds, of a group."""
     differences: tuple[FieldDifference, ...]
     metrics: tuple[Metric, ...] = ()
     contrasts: tuple[Contrast, ...] = ()
