@@ -27,7 +27,8 @@ GROUPS = {
     "merging": ["docs/token-merging.md"],
     "studies": ["docs/studies.md"],
     "guide": [
-        f"docs/{name}.md" for name in ("training", "segmentation", "detection", "explain", "embed")
+        f"docs/{name}.md"
+        for name in ("training", "compare", "segmentation", "detection", "explain", "embed")
     ],
 }
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vitreous.api import (
         benchmark,
         check_data,
+        compare,
         convert,
         create,
         dry_run,
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 __all__ = [
     "benchmark",
     "check_data",
+    "compare",
     "convert",
     "create",
     "dry_run",

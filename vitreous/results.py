@@ -127,13 +127,17 @@ class Segmentation:
         """(h, w): the pixels of the class with this name."""
         return self.mask == self.names.index(name)
 
-    def agreement(self, other: Segmentation) -> float:
-        """The part of the pixels with the same class, by its name."""
+    def same_classes(self, other: Segmentation) -> NDArray[np.bool_]:
+        """(h, w): the pixels of which both say the same class, by its name."""
         theirs = other.mask
         if self.names != other.names:
             here = {name: number for number, name in enumerate(self.names)}
             theirs = np.array([here.get(name, -1) for name in other.names])[theirs]
-        return float((self.mask == theirs).mean())
+        return np.asarray(self.mask == theirs)
+
+    def agreement(self, other: Segmentation) -> float:
+        """The part of the pixels with the same class."""
+        return float(self.same_classes(other).mean())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, without the mask; `vitreous predict --out` writes that.
@@ -245,19 +249,26 @@ class Detection:
         kept = {name: getattr(self, name)[: len(objects)] for name in self.rows}
         return replace(self, **kept)
 
-    def agreement(self, other: Detection) -> float:
-        """The part of the objects of both that are one object: the class is the same, and each side
-        of the box within a hundredth of the image."""
-        ours, theirs = self.objects, list(other.objects)
-        near, total = 0.01 * max(self.size), len(self.objects) + len(other.objects)
-        for one in ours:
+    def only_in(self, other: Detection) -> tuple[list[DetectedObject], list[DetectedObject]]:
+        """The objects of one of both, and those of the other, that are not one object: one has the
+        same class, and each side of the box within a hundredth of the image."""
+        ours, theirs = [], list(other.objects)
+        near = 0.01 * max(self.size)
+        for one in self.objects:
             for each in theirs:
                 apart = np.abs(np.subtract(one.box, each.box)).max()
                 if one.label == each.label and apart <= near:
                     theirs.remove(each)
                     break
-        matched = len(other.objects) - len(theirs)
-        return 2 * matched / total if total else 1.0
+            else:
+                ours.append(one)
+        return ours, theirs
+
+    def agreement(self, other: Detection) -> float:
+        """The part of the objects of both that are in both."""
+        ours, theirs = self.only_in(other)
+        total = len(self.objects) + len(other.objects)
+        return 1 - (len(ours) + len(theirs)) / total if total else 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -120,6 +120,22 @@ def test_commands(run, tmp_path, printed):
     assert exported(path).value == pytest.approx(vitreous.load(run.path)(path).value, abs=1e-3)
 
 
+def test_compare(run):
+    """Less is better, in kilograms."""
+    early = min((run.path / "checkpoints").glob("step-*"))
+    quiet = {"speed": False, "log": lambda text: None}
+    found = vitreous.compare(run, early, data=weighed(), **quiet)
+    (contrast,) = found.contrasts
+    first, second = (each.numbers["mae"] for each in found.runs)
+    assert first == run.metrics["mae"]
+    assert contrast.difference.mean == pytest.approx(second - first)
+    assert contrast.gain[0] == pytest.approx(first - second)
+    assert contrast.metric.difference_unit == "kg"
+    assert all(each.truth.endswith(" kg") for each in found.disagreements)
+    assert all(text.endswith(" kg") for each in found.disagreements for text in each.answers)
+    assert " kg" in found._repr_html_()
+
+
 def test_report(run):
     page = run.report.read_text()
     assert f"<b>{run.metrics['mae']:.3g} kg</b><span>mean absolute error</span>" in page

@@ -27,6 +27,7 @@ COMMANDS = {
     "train": "train or fine-tune a model on your data",
     "pretrain": "pre-train an encoder on images without labels",
     "evaluate": "evaluate a trained model: metrics, metrics per class, figures",
+    "compare": "compare runs: what differs, which is better, whether that is chance",
     "predict": "predict what images show",
     "embed": "vectors of images: neighbours, duplicates, doubtful labels, k-NN accuracy, a map",
     "explain": "see what a model looks at: the papers' figures, and a page to explore",

@@ -27,18 +27,20 @@ STRONGEST = 0.6
 
 
 @styled
-def curves(title: str, lines: Mapping[str, Points], best: float | None = None) -> Figure:
-    """Lines over epochs; the epoch with the best evaluation is marked."""
+def curves(
+    title: str, lines: Mapping[str, Points], best: float | None = None, over: str = "epoch"
+) -> Figure:
+    """Lines over epochs, or something else; the epoch with the best evaluation is marked."""
     figure = new_figure(4.2, 2.5)
     axes = figure.add_subplot()
     axes.set_title(title, pad=6 if len(lines) == 1 else 20)
-    axes.set_xlabel("epoch")
+    axes.set_xlabel(over)
     axes.grid(axis="y")
     for number, (name, points) in enumerate(lines.items()):
         known = [(x, y) for x, y in points if math.isfinite(y)]
         look: dict[str, Any] = {
             "color": ACCENTS[number % 3],
-            "linestyle": DASHES[number % 3],
+            "linestyle": DASHES[(number + number // 3) % 3],
             "label": name,
         }
         marker = "o" if len(known) == 1 else ""  # a line needs two points
@@ -48,6 +50,27 @@ def curves(title: str, lines: Mapping[str, Points], best: float | None = None) -
         axes.axvline(best, color=SOFT, lw=1, ls=":")
     if len(lines) > 1:
         axes.legend(loc="lower left", bbox_to_anchor=(-0.03, 0.98), ncols=3, columnspacing=1.2)
+    return figure
+
+
+@styled
+def gains(title: str, unit: str, rows: Mapping[str, tuple[float, float, float]]) -> Figure:
+    """Of each row a number and the ends of its interval, as a dot on a line; zero is marked. Rows
+    whose interval has no zero in it are in colour; ends may be infinite."""
+    figure = new_figure(5.6, 1.1 + 0.32 * len(rows))
+    axes = figure.add_subplot()
+    axes.set_title(title)
+    ends = [end for row in rows.values() for end in row if math.isfinite(end)]
+    room = 0.08 * ((max([*ends, 0.0]) - min([*ends, 0.0])) or 1.0)
+    left, right = min([*ends, 0.0]) - room, max([*ends, 0.0]) + room
+    for place, (value, low, high) in enumerate(rows.values()):
+        ink = ACCENTS[0] if low > 0 else ACCENTS[1] if high < 0 else SOFT
+        axes.hlines(place, max(low, left), min(high, right), color=ink, lw=2)
+        axes.plot([value], [place], "o", color=ink, ms=6)
+    axes.axvline(0, color=INK, lw=1)
+    axes.set_yticks(range(len(rows)), [short(name, 28) for name in rows])
+    axes.set(xlabel=unit, xlim=(left, right), ylim=(len(rows) - 0.5, -0.5))
+    axes.grid(axis="x")
     return figure
 
 

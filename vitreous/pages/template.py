@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.pages.figure import svg
+from vitreous.pages.words import english
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -38,5 +39,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters["svg"] = svg
+    made.filters["english"] = english
     made.globals["script"] = lambda *names: Markup(program(*(TEMPLATES / name for name in names)))
     return made

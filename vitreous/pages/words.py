@@ -30,3 +30,11 @@ def token_name(name: str) -> Message:
     """How a page names a token of `explain`'s `prefix_names`: a key of [viewer], and its number."""
     kind, _, number = name.partition(" ")
     return ["register", number] if number else [f"{kind}Token"]
+
+
+def english(message: Message, page: str) -> str:
+    """What a message of a page says in English."""
+    if isinstance(message, str):
+        return message
+    key, *given = message
+    return str(WORDS[page][key][0]).format(*given)

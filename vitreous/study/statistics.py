@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from torch import Tensor
 
 from vitreous.tasks.bootstrap import LEVEL, differences, interval
 from vitreous.tasks.task import TaskMetrics
@@ -61,15 +62,23 @@ def paired_bootstrap(a: TaskMetrics, b: TaskMetrics, metric: str) -> Difference 
     draw of images both metrics are computed anew, and the middle 95 % of their differences are the
     interval. None where the metrics keep too little of single images for that, or are not known."""
     values = [each.compute(each.counts())[metric] for each in (a, b)]
-    drawn = differences(a.resampled(), b.resampled(), metric).numpy()
+    if None in values:
+        return None
+    return of_draws(values[0] - values[1], differences(a.resampled(), b.resampled(), metric))
+
+
+def of_draws(apart: float, draws: Tensor) -> Difference | None:
+    """The same of a difference, and of what it is in each draw of images; those in which the metric
+    is not defined do not count."""
+    drawn = draws.numpy()
     drawn = drawn[np.isfinite(drawn)]
     limits = interval(drawn)
-    if None in values or limits is None:
+    if limits is None:
         return None
     fewer = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
     # the data as it is counts as one draw, so that p is never 0 (Davison and Hinkley 1997, 4.2)
     p = min(2 * (fewer + 1) / (len(drawn) + 1), 1.0)
-    return Difference(values[0] - values[1], *limits, p)
+    return Difference(apart, *limits, p)
 
 
 def mcnemar(only_a: int, only_b: int) -> float:

@@ -88,6 +88,19 @@ class Metric:
         low, high = map(self._number, limits)
         return f"{self.text(value)} (95 % interval {low} to {high})"
 
+    def difference_texts(self, *values: float) -> tuple[str, ...]:
+        """Differences of values without their unit, all with as many digits: of shares in points,
+        2.1, 0.4, 3.9."""
+        if self._sign != "%":
+            return tuple(f"{value:.3g}" for value in values)
+        digits = 1 if all(abs(value) >= 1e-3 or not value for value in values) else 2
+        return tuple(f"{round(100 * value, digits) + 0.0:.{digits}f}" for value in values)
+
+    @property
+    def difference_unit(self) -> str:
+        """Behind those."""
+        return "points" if self._sign == "%" else self.unit
+
     @property
     def _sign(self) -> str:
         return "%" if self.range == (0.0, 1.0) and not self.unit else self.unit

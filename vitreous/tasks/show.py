@@ -22,7 +22,7 @@ from vitreous.explain.explanation import Explanation, Pixel
 from vitreous.explain.query import Query
 from vitreous.labels import LabelMap
 from vitreous.pages import maps, viewer, walk
-from vitreous.pages.colours import class_colours
+from vitreous.pages.colours import Colour, class_colours
 from vitreous.pages.content import CaptionedImage, Number, Section, Table, picture
 from vitreous.pages.maps import BoxMark, Panel
 from vitreous.pages.pictures import as_picture, thumbnail
@@ -230,6 +230,31 @@ class Show:
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         """What `evaluate --figures` draws, by file name."""
         return {}
+
+    # ---- comparison
+
+    def words(self, result: Any) -> str:
+        """A result in a few words."""
+        return " ".join(self.row(result, 1))
+
+    def truth_words(self, target: Any, labels: LabelMap) -> str:
+        """The ground truth of an image, as an evaluation has it, in as few."""
+        return self.target_text(target, labels)
+
+    def conflict(self, result: Any, other: Any) -> float:
+        """How far two results for one image differ, from 0 to 1: more where both are confident."""
+        return 1 - float(result.agreement(other))
+
+    def beside(
+        self, image: Tensor, target: Any, results: Sequence[Any], labels: LabelMap
+    ) -> list[Image]:
+        """Pictures of the ground truth and of each result in an image (3, h, w) of 8 bits, which
+        may be smaller than it is stored; of a task that says nothing about places none."""
+        return []
+
+    def legend(self, labels: LabelMap) -> Mapping[str, Colour] | None:
+        """What their colours stand for, where that is not written beside them."""
+        return None
 
     # ---- explanation
 

@@ -90,6 +90,16 @@ class ClassifyShow(Show):
             return labels.names[first]
         return f"{percent(share, 0)} {labels.names[first]}, {labels.names[second]}"
 
+    def words(self, result: Classification) -> str:
+        return f"{result.label} {percent(result.score, 0)}"
+
+    def truth_words(self, target: Any, labels: LabelMap) -> str:
+        return labels.names[target]
+
+    def conflict(self, result: Classification, other: Classification) -> float:
+        """Of two classes the smaller probability."""
+        return min(result.score, other.score) if result.label != other.label else 0.0
+
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         return {
             "classes": charts.class_scores(result["classes"], "f1", "F1"),

@@ -266,11 +266,12 @@ class ClassifyMetrics(TaskMetrics):
         }
 
     def resampled(self) -> Iterator[dict[str, Tensor]]:
-        """Of the accuracy alone; `intervals` has no need of single images."""
-        right = self.each().double()
-        if not len(right):
-            return iter(())
-        return ({"accuracy": weights @ right / len(right)} for weights in resampled(len(right)))
+        """`intervals` has no need of single images."""
+        seen = self._seen()
+        cells, cell = seen.unique(dim=1, return_inverse=True)
+        for weights in resampled(seen.shape[1]) if seen.numel() else ():
+            drawn = weights.new_zeros(len(weights), cells.shape[1]).index_add(1, cell, weights)
+            yield self._of_draws(cells.T, drawn, seen.shape[1])
 
     def each(self) -> Tensor:
         """1 where the class is predicted that the image has, else 0."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vitreous.data.instance_masks import InstanceMasks
@@ -67,6 +68,12 @@ class InstanceShow(ObjectShow):
         masks = [found.mask for found in draw.smallest_first(result)]
         return draw.boxed(image, draw.frame_marks(result), masks=masks)
 
+    def true_masks(self, target: Any, size: tuple[int, int]) -> draw.Masks:
+        return [resized(mask, size) for mask in target["masks"].dense().numpy()]
+
+    def masks_in(self, result: Any, size: tuple[int, int]) -> draw.Masks:
+        return [resized(found.mask, size) for found in draw.smallest_first(result)]
+
     def served(self, result: Any, top: int | None, masks: str | None) -> dict[str, Any]:
         """Masks are run lengths with each object, as in `record`; or one picture of them all."""
         chosen = result.best(top)
@@ -87,6 +94,15 @@ class InstanceShow(ObjectShow):
             draw.paint(pixels, mask, mark.colour, times, LINE)
         marks = draw.moved(panel.marks, small.shape[:2], pixels.shape[:2])
         return panel._replace(image=as_tensor(pixels), marks=marks)
+
+
+def resized(mask: NDArray[np.bool_], size: tuple[int, int]) -> NDArray[np.bool_]:
+    """Each pixel takes the nearest one's value, by their centres."""
+    rows, columns = (
+        ((np.arange(new) + 0.5) * old / new).astype(int)
+        for old, new in zip(mask.shape, size, strict=True)
+    )
+    return mask[rows][:, columns]
 
 
 def numbers_picture(result: InstanceSegmentation) -> Image:

@@ -40,7 +40,7 @@ from vitreous.tasks.objects.explanation import (
     explain_objects,
 )
 from vitreous.tasks.objects.object_task import ObjectTask
-from vitreous.tasks.objects.report import CURVES, ObjectReport
+from vitreous.tasks.objects.report import CURVES, LETTERS, ObjectReport
 from vitreous.tasks.show import Show
 from vitreous.tasks.task import Log
 
@@ -141,13 +141,36 @@ class ObjectShow(Show):
 
     def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:
         """Normalised cxcywh boxes with their names."""
-        colours = colours_of(labels.external)
-        boxes = to_pixels(target["boxes"], (image.shape[1], image.shape[2]))
-        marks = [
-            BoxMark(tuple(box), labels.names[label], colours[label])
-            for box, label in zip(boxes.tolist(), target["labels"].tolist(), strict=True)
-        ]
-        return Panel(image, marks=marks)
+        return Panel(image, marks=true_marks(target, (image.shape[1], image.shape[2]), labels))
+
+    def words(self, result: Detection) -> str:
+        return _counted(result.counts)
+
+    def truth_words(self, target: Any, labels: LabelMap) -> str:
+        return _counted(Counter(labels.names[label] for label in target["labels"].tolist()))
+
+    def conflict(self, result: Detection, other: Detection) -> float:
+        """The score of the most confident object that only one of them has found."""
+        return max((found.score for each in result.only_in(other) for found in each), default=0.0)
+
+    def beside(
+        self, image: Tensor, target: Any, results: Sequence[Any], labels: LabelMap
+    ) -> list[Image]:
+        size = (image.shape[1], image.shape[2])
+        truth = true_marks(target, size, labels)
+        drawn = [boxed(image, truth, LETTERS, self.true_masks(target, size))]
+        for each in results:
+            marks = moved(frame_marks(each), each.size, size)
+            drawn.append(boxed(image, marks, LETTERS, self.masks_in(each, size)))
+        return drawn
+
+    def true_masks(self, target: Any, size: tuple[int, int]) -> draw.Masks:
+        """Of an image's objects, in a picture of this size; None: they have none."""
+        return None
+
+    def masks_in(self, result: Any, size: tuple[int, int]) -> draw.Masks:
+        """Of the objects found, in the order of `frame_marks`."""
+        return None
 
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         return {
@@ -228,6 +251,19 @@ class ObjectShow(Show):
     def walk(self, predictor: Predictor, view: View) -> tuple[list[Stop], Table]:
         stops, result = walk_through(predictor, view)
         return stops, objects_table(result)
+
+
+def true_marks(target: Any, size: tuple[int, int], labels: LabelMap) -> list[BoxMark]:
+    """Of normalised cxcywh boxes, in an image of this height and width."""
+    colours, boxes = colours_of(labels.external), to_pixels(target["boxes"], size)
+    return [
+        BoxMark(tuple(box), labels.names[label], colours[label])
+        for box, label in zip(boxes.tolist(), target["labels"].tolist(), strict=True)
+    ]
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "no objects"
 
 
 def walk_through(predictor: Predictor, view: View) -> tuple[list[Stop], Detection]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,7 +33,7 @@ from vitreous.pages.content import (
     picture,
 )
 from vitreous.pages.maps import Panel
-from vitreous.pages.pictures import as_tensor, png_base64
+from vitreous.pages.pictures import as_picture, as_tensor, png_base64
 from vitreous.pages.walk import Stop
 from vitreous.pages.words import Message
 from vitreous.predict import Predictor, Prepared, View
@@ -218,6 +219,30 @@ class SegmentShow(Show):
     def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:
         return Panel(overlaid(image, target, labels.external))
 
+    def words(self, result: Segmentation) -> str:
+        return _largest(result.areas)
+
+    def truth_words(self, target: Tensor, labels: LabelMap) -> str:
+        counts = target[target != IGNORED].long().bincount(minlength=len(labels))
+        shares = (counts / counts.sum().clamp(min=1)).tolist()
+        return _largest({labels.names[i]: share for i, share in enumerate(shares) if share})
+
+    def conflict(self, result: Segmentation, other: Segmentation) -> float:
+        """Over all pixels the mean of the smaller probability where classes differ, else of 0."""
+        both = np.minimum(result.confidence, other.confidence).astype(np.float64)
+        return float((both * ~result.same_classes(other)).mean())
+
+    def beside(
+        self, image: Tensor, target: Any, results: Sequence[Any], labels: LabelMap
+    ) -> list[Image]:
+        size, truth = (image.shape[1], image.shape[2]), (target, labels.external)
+        masks = [truth, *((torch.from_numpy(each.mask), each.ids) for each in results)]
+        drawn = (overlaid(image / 255, resized_mask(mask, size), ids) for mask, ids in masks)
+        return [as_picture(each) for each in drawn]
+
+    def legend(self, labels: LabelMap) -> Mapping[str, Colour]:
+        return class_colours(labels.names, labels.external)
+
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         return {
             "classes": charts.class_scores(result["classes"], "iou", "intersection over union"),
@@ -278,6 +303,12 @@ class SegmentShow(Show):
             if areas[i] > 0
         ]
         return Table(("class", "area>", "confidence>"), rows)
+
+
+def _largest(shares: Mapping[str, float], most: int = 3) -> str:
+    """The classes with the largest shares of an image."""
+    best = sorted(shares.items(), key=lambda item: -item[1])[:most]
+    return ", ".join(f"{name} {percent(share, 0)}" for name, share in best) or "nothing"
 
 
 SHOW = SegmentShow()

@@ -101,6 +101,19 @@ class TagShow(Show):
         texts = (n if share == 1 else f"{percent(share, 0)} {n}" for n, share in shares.items())
         return ", ".join(texts) or "no label"
 
+    def words(self, result: Tags) -> str:
+        chosen = (f"{name} {percent(result.scores[name], 0)}" for name in result.labels)
+        return ", ".join(chosen) or "no label"
+
+    def truth_words(self, target: Tensor, labels: LabelMap) -> str:
+        return self.target_text(target == 1, labels)  # without what is not known
+
+    def conflict(self, result: Tags, other: Tags) -> float:
+        """Of the labels that one has and the other has not, the largest difference of scores."""
+        differ = set(result.labels) ^ set(other.labels)
+        scores = (abs(result.scores.get(n, 0.0) - other.scores.get(n, 0.0)) for n in differ)
+        return max(scores, default=0.0)
+
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         return {
             "classes": charts.class_scores(result["classes"], "ap", "AP"),
