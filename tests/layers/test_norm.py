@@ -89,7 +89,7 @@ def test_names_of_before():
 
 
 def test_it_learns_digits():
-    """As training computes it; in eval mode it holds by the running statistics."""
+    """In eval mode, what it has learned holds by the running statistics."""
     pixels, digits = load_digits(return_X_y=True)
     images = torch.tensor(pixels[:300]).float().reshape(-1, 1, 8, 8) / 8 - 1
     digits = torch.tensor(digits[:300])

@@ -1199,7 +1199,7 @@ def test_rules_pin_any_field(tmp_path):
     assert (
         "the rules state 'post', the model has 'pre': create it with norm.place='post'" in message
     )
-    with pytest.raises(CheckpointError, match="norm.place = 'pre'"):
+    with pytest.raises(CheckpointError, match=r"norm.place = 'pre'"):
         vitreous.export_weights(make(), path)
 
 
