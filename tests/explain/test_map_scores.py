@@ -1,8 +1,12 @@
 """Deletion and insertion, on a model of which it is known what it looks at."""
 
+import json
+
 import pytest
 import torch
+from PIL import Image
 from runs import VIT, made, of_digits
+from shared import printed, refused
 
 import vitreous
 from vitreous.data.formats import open_source
@@ -72,7 +76,7 @@ def test_what_cannot_be_scored(tmp_path, digits):
     predictor, _, images = digits
     with pytest.raises(ConfigError, match="kinds of maps are attention, rollout"):
         map_scores(predictor, images, ("gradient",))
-    with pytest.raises(ConfigError, match="there are none"):
+    with pytest.raises(ConfigError, match="at least one that can be used"):
         map_scores(predictor, [])
     resnet = vitreous.load(made(tmp_path / "run", "classify", "resnet-18"))
     with pytest.raises(ConfigError, match="has no attention to look at"):
@@ -89,3 +93,20 @@ def test_distances_over_a_split(digits):
     assert [tuple(each.shape) for each in found.result()] == [(2,)]
     assert 0 < found.result()[0].max() <= found.widest
     assert len(split_images(predictor, source, "test", 10_000)) == len(source.splits["test"])
+
+
+def test_the_command_prints_and_gives_them(tmp_path):
+    run = of_digits(tmp_path / "run").path
+    for number in range(3):
+        pixels = torch.randint(0, 255, (8, 8), generator=torch.Generator().manual_seed(number))
+        Image.fromarray(pixels.byte().numpy()).save(tmp_path / f"{number}.png")
+    (tmp_path / "bad.png").write_text("no image")
+    images = [tmp_path / f"{number}.png" for number in range(3)]
+    found = json.loads(printed("explain", run, *images, "--trust", "--json"))
+    assert list(found) == [*KINDS]
+    low, high = found["class map"]["insertion_interval"]
+    assert low <= found["class map"]["insertion"] <= high
+    text = printed("explain", run, *images, "--trust")
+    assert f"{found['rollout']['deletion']:.3f}" in text
+    assert not (run / "explain").exists()
+    assert "bad.png" in refused("explain", run, tmp_path / "bad.png", "--trust")

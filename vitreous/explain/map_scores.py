@@ -69,9 +69,12 @@ def map_scores(
     About the class that is predicted for the whole image. `seed` is that of the random order.
     """
     unknown = [kind for kind in kinds if kind not in KINDS]
-    if unknown or not len(images):
-        what = f"kinds = {unknown[0]!r} is not known" if unknown else "images: there are none"
-        raise ConfigError(f"{what}: the kinds of maps are {', '.join(KINDS)}")
+    if unknown:
+        raise ConfigError(
+            f"kinds = {unknown[0]!r} is not known: the kinds of maps are {', '.join(KINDS)}"
+        )
+    if not len(images):
+        raise ConfigError("maps are scored over images: give at least one that can be used")
     model, task = predictor.model, predictor.task
     given = Interventions.of(model)
     if "patch_keep" not in given or "heads" not in given:
