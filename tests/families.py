@@ -15,7 +15,14 @@ MODELS = {
     "vit, post": ("vit", {**VIT, "norm": "post", "mlp_out_activation": True}),
     "vit, sines": (
         "vit",
-        {**VIT, "position": "sines-2d", "tokens": "none", "pool": "mean", "registers": 1},
+        {
+            **VIT,
+            "position": "sines-2d",
+            "tokens": "none",
+            "pool": "mean",
+            "registers": 1,
+            "norm": "batch",
+        },
     ),
     "deit": ("deit-ti/16-distilled", VIT),
     "cpvt": ("cpvt-ti/16", VIT),

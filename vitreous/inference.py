@@ -27,6 +27,10 @@ class InferenceOptions:
     """Patches that every block of a ViT merges with others that are like them."""
     image_size: int | Sequence[int] | None = None
     """Height and width of what the model sees, other than in training (`resized_run.py`)."""
+    probe: Sequence[str] | str | None = None
+    """What is changed inside the model while it runs, such as no-head=3.1 (`engines/probes.py`),"""
+    probe_seed: int = 0
+    """and what random probes are drawn from."""
     tile: int | None = None
     """Pixels of the tiles into which images are cut,"""
     overlap: float | None = None
@@ -43,6 +47,10 @@ class InferenceOptions:
     def __post_init__(self) -> None:
         if self.image_size == ():  # as the command line has it
             object.__setattr__(self, "image_size", None)
+        object.__setattr__(self, "probe", _texts("probe", self.probe))
+        at_least("probe_seed", self.probe_seed, 0)
+        if self.probe_seed and self.probe is None:
+            raise ConfigError(f"probe_seed = {self.probe_seed} is that of a probe: give probe, too")
         for name in ("max_pixels", "threads"):
             if getattr(self, name) is not None:
                 at_least(name, getattr(self, name), 1)
@@ -62,9 +70,17 @@ class InferenceOptions:
         return [name for name in names if getattr(self, name) is not None]
 
 
-USUAL = InferenceOptions()
+def _texts(name: str, given: Any) -> tuple[str, ...] | None:
+    """Several words, or a text with them; None where there are none."""
+    words = given.split() if isinstance(given, str) else given or ()
+    if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
+        raise ConfigError(f"{name} = {given!r}: expected a text, or a list of texts")
+    return tuple(words) or None
 
 
 def at_least(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ConfigError(f"{name} = {value!r}: expected a whole number of at least {least}")
+
+
+USUAL = InferenceOptions()

@@ -14,6 +14,7 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.engines.device import find_device
 from vitreous.engines.fewer_tokens import merge_tokens
 from vitreous.engines.graph import GraphEngine, open_graph
+from vitreous.engines.probes import Probes
 from vitreous.engines.torch import TorchEngine
 from vitreous.errors import ConfigError
 from vitreous.import_run import ExportedRun, open_run
@@ -43,7 +44,8 @@ def predictor_of(run: OpenedRun, options: InferenceOptions = USUAL) -> Predictor
             merge_tokens(model, options.merge)
         import_weights(model, run.stored_weights(), "vitreous", **run.fit)
         precision = options.precision or "float32"
-        engine = TorchEngine(model.to(device).eval(), precision, options.threads)
+        probes = Probes.of(model, options.probe or (), options.probe_seed)
+        engine = TorchEngine(model.to(device).eval(), precision, options.threads, probes)
     task = task_class(config.task).restored(config.labels, config.decoding)
     if task.teacher:  # loaded when it is asked
         named = InferenceOptions(device=device)
@@ -67,6 +69,11 @@ def graph_engine(run: ExportedRun, options: InferenceOptions = USUAL) -> GraphEn
         raise ConfigError(
             f"image_size = {options.image_size}: {run.reference} was exported for {height}x{width} "
             "and takes no other size: give its run folder"
+        )
+    if options.probe is not None:
+        raise ConfigError(
+            f"probe = {list(options.probe)}: {run.reference} is a graph, in which nothing can be "
+            "changed: give its run folder"
         )
     if options.device is not None and find_device(options.device).type != "cpu":
         raise ConfigError(f"device = {str(options.device)!r}: exported files run on the CPU")

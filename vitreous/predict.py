@@ -30,6 +30,7 @@ from vitreous.data.threads import in_threads
 from vitreous.data.video import Frame, Video, as_video
 from vitreous.engines.device import find_device
 from vitreous.engines.graph import GraphEngine
+from vitreous.engines.probes import Probes
 from vitreous.engines.torch import TorchEngine
 from vitreous.engines.world import ALONE, World
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError, Word, advice, naming
@@ -141,6 +142,11 @@ class Predictor(Generic[R]):
     @property
     def model(self) -> Model:
         """The torch model in float32, to look into; an exported file has none."""
+        if self.probes is not None:
+            raise ConfigError(
+                f"probe = {self.probes.texts}: a probe changes what is computed, not what is "
+                "shown of the inside: leave probe out to look into the model"
+            )
         if isinstance(self.engine, TorchEngine) and self.engine.precision == "float32":
             return self.engine.model
         exact = self.exact()
@@ -150,6 +156,11 @@ class Predictor(Generic[R]):
             f"{self.title} is a graph for {self.engine.name}, whose inside cannot be seen: take "
             "the run folder that it was exported from"
         )
+
+    @property
+    def probes(self) -> Probes | None:
+        """What is changed inside the model while it runs, if anything is."""
+        return self.engine.probes if isinstance(self.engine, TorchEngine) else None
 
     @property
     def title(self) -> str:

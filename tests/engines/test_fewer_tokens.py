@@ -36,7 +36,8 @@ READING = {
     "rotary": {"position": "rotary", "registers": 1},
     "no key bias": {"key_bias": False},
     "post": {"norm": "post", "layer_scale": 0.3},
-    "stream": {"norm": "stream"},
+    "stream": {"norm.place": "stream"},
+    "batch": {"norm": "batch", "norm.place": "post"},
     "pre+stream": {"norm": "pre+stream"},
 }
 

@@ -65,7 +65,7 @@ FIELDS = [
     ({"position": "lerned-1d"}, r"position = 'lerned-1d' is not known.*did you mean 'learned-1d'"),
     ({"activation": "mish"}, r"activation = 'mish' is not known.*gelu"),
     ({"pool": "best"}, r"pool = 'best' is not known.*class, mean.*both, none, attention.*flatten"),
-    ({"norm": "rms"}, r"norm = 'rms' is not known.*pre, post"),
+    ({"norm": "rms"}, r"norm = 'rms' is not known: use one of layer, batch"),
     ({"pool": "flatten", "final_norm": "pooled"}, "use .tokens."),
     ({"embedding": "none"}, "needs patch = 1 and stem.layers"),
     ({"init": "xavier"}, r"init = 'xavier' is not known"),

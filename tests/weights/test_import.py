@@ -1194,10 +1194,12 @@ def test_rules_pin_any_field(tmp_path):
     state = vitreous.export_weights(model, path)
     (found,) = readings(Checkpoint(state, {}, Path("tensors.pth")), format=path)
     assert found.changes["heads"] == 4
-    assert found.changes["norm"] == "post"
+    assert found.changes["norm.place"] == "post"
     message = refusal(make(), state, path)
-    assert "the rules state 'post', the model has 'pre': create it with norm='post'" in message
-    with pytest.raises(CheckpointError, match="norm = 'pre'"):
+    assert (
+        "the rules state 'post', the model has 'pre': create it with norm.place='post'" in message
+    )
+    with pytest.raises(CheckpointError, match=r"norm.place = 'pre'"):
         vitreous.export_weights(make(), path)
 
 

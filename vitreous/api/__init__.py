@@ -22,6 +22,7 @@ from vitreous.api.prediction import (
     predict,
     predict_files,
     predict_video,
+    score_maps,
     write_explanations,
 )
 from vitreous.api.serving import serve

@@ -53,9 +53,10 @@ def evaluate(
     `figures` is a folder to draw the metrics into. `results` is a COCO results file to write with
     the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
     `options` are those of `load`; `max_pixels` is the run's own unless given. With `image_size` the
-    model sees images of that size. With `merge`, `merging` says what merging tokens gains and
-    loses: see `vitreous.deploy.merging.Merged`. The processes of a `world` share the work, and the
-    first one has the metrics.
+    model sees images of that size. With `probe`, the result says what was changed inside the model,
+    and has neither baselines nor verdicts: these are for the model as it is. With `merge`,
+    `merging` says what merging tokens gains and loses: see `vitreous.deploy.merging.Merged`. The
+    processes of a `world` share the work, and the first one has the metrics.
     """
     from vitreous.api.deployment import load_run
     from vitreous.config import pair
@@ -72,7 +73,8 @@ def evaluate(
     if results is not None and from_results is not None:
         raise ConfigError("--results writes predictions, --from reads them: use one of them")
     ways = inference.given(
-        "tile", "overlap", "nms", "merge", "engine", "precision", "threads", "image_size"
+        *("tile", "overlap", "nms", "merge", "engine", "precision", "threads"),
+        *("image_size", "probe"),
     )
     if from_results is not None and ways:
         option = ways[0].replace("_", "-")
@@ -87,12 +89,15 @@ def evaluate(
     task = task_class(config.task).restored(config.labels, config.decoding)
     file = from_results or results
     refused = f"{file}: COCO files of results hold boxes, and this model is to {task.name}"
+    said: dict[str, Any] = {}
+    """How the model is run other than it was trained."""
     if from_results is not None:
         metrics = task.objects(refused).measure_results(Path(from_results), source, split)
     else:
         with world.first_leads():
             predictor = load_run(opened, inference, log)
-        seen = list(pair("image_size", predictor.preprocess.image_size))
+        if inference.image_size is not None:
+            said["image_size"] = list(pair("image_size", predictor.preprocess.image_size))
         merging = None
         if inference.merge and world.is_first and predictor.tiled is None:
             merging = MergingComparison(opened, predictor, inference, log)
@@ -101,16 +106,22 @@ def evaluate(
             objects = predictor.task.objects(refused)
             writing = objects.writing_results(Path(results), source, split, log)
         with world.only_first(lambda: writing) as write:
-            watching = filter(None, (write, None if merging is None else merging.see))
-            metrics = evaluate_run(
-                *(opened, predictor, source, split),
-                own=own,
-                batch=batch,
-                workers=workers,
-                watchers=tuple(watching),
-                log=log,
-                world=world,
-            )
+            if predictor.probes is not None:
+                metrics = predictor.evaluate(source, split, batch, workers, write, log, world)
+                said["probe"] = predictor.probes.texts
+                if predictor.probes.random:
+                    said["probe_seed"] = predictor.probes.seed
+            else:
+                watching = filter(None, (write, None if merging is None else merging.see))
+                metrics = evaluate_run(
+                    *(opened, predictor, source, split),
+                    own=own,
+                    batch=batch,
+                    workers=workers,
+                    watchers=tuple(watching),
+                    log=log,
+                    world=world,
+                )
         if merging is not None:
             metrics["merging"] = merging.found(metrics)
     if not world.is_first:
@@ -120,8 +131,7 @@ def evaluate(
             log(f"drawn: {save(figure, Path(figures) / f'{name}.png')}")
     # other data that has no splits was not trained on, though it is read as train
     shown = ALL if not own and list(source.splits) == ["train"] else split
-    resized = {} if inference.image_size is None else {"image_size": seen}
-    return {"data": source.name, "split": shown, **resized, **metrics}
+    return {"data": source.name, "split": shown, **said, **metrics}
 
 
 class MergingComparison:

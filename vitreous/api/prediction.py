@@ -153,6 +153,25 @@ def explain(
     return list(write_explanations(load(run, **options), many, folder, classes, pixel, page=page))
 
 
+def score_maps(
+    predictor: Predictor, images: Sequence[Any], bad: Bad | None = None
+) -> dict[str, dict[str, Any]]:
+    """How far each kind of map may be trusted, by its name: deletion and insertion scores over the
+    images with their intervals (`vitreous.explain.map_scores`). An image that cannot be used is an
+    error, unless `bad` takes it."""
+    from vitreous.explain.map_scores import map_scores
+
+    values = []
+    for image in images:
+        try:
+            values.append(predictor.view(*predictor.read(image)).values)
+        except DataError as error:
+            if bad is None:
+                raise
+            bad(error)
+    return {kind: each.summary() for kind, each in map_scores(predictor, values).items()}
+
+
 def explanation_folder(run: Folder) -> Path:
     """RUN/explain; for a name of the hub or the catalog, `explain` in the working folder."""
     return Path(run, "explain") if Path(run).exists() else Path("explain")

@@ -89,6 +89,9 @@ def run(arguments: EvaluateArguments) -> None:
         return
     part = "" if result["split"] == ALL else f", {result['split']}"
     print(f"{result['data']}{part}: {counted(result['samples'], 'image')}")
+    if "probe" in result:
+        seed = f" (seed {result['probe_seed']})" if "probe_seed" in result else ""
+        print(f"probe: {', '.join(result['probe'])}{seed}")
     print_verdicts(result)
     _print(result)
     if "merging" in result:
@@ -99,7 +102,7 @@ def _print(result: dict[str, Any]) -> None:
     """Whatever the task measures: its numbers, those of each class, and the confusion matrix."""
     intervals = result.get("intervals", {})
     for name, value in result.items():
-        if isinstance(value, int | float | None) and name != "samples":
+        if isinstance(value, int | float | None) and name not in ("samples", "probe_seed"):
             text = number_text(name, result) if name in intervals else _number(value, 4)
             print(f"  {name:<18} {text}")
     classes: dict[str, dict[str, float | None]] = result.get("classes", {})

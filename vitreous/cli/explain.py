@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from vitreous import api
 from vitreous.cli.options import ImagePaths, ReadingOptions
-from vitreous.cli.printing import Complaints, print_json
+from vitreous.cli.printing import Complaints, TextTable, print_json
 from vitreous.errors import DataError
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, Repeated, option
@@ -28,6 +28,9 @@ class ExplainArguments:
     """Class to draw a map for, or whose detected objects to show; may be repeated."""
     pixel: Annotated[tuple[int, int] | None, option("Y X", "the centre")] = None
     """Row and column, from 0, of the pixel whose class and attention are explained."""
+    trust: Flag = False
+    """Measure which kind of map may be trusted, by deletion and insertion over all images, instead
+    of drawing maps."""
     no_page: Flag = False
     """Do not write page.html, in which the model itself runs."""
     json: Flag = False
@@ -42,7 +45,10 @@ def run(arguments: ExplainArguments) -> None:
     classes, pixel = arguments.classes or 3, arguments.pixel
     bad = Complaints()
     paths = list(paths_of(arguments.images, bad))
-    if arguments.json:
+    if arguments.trust:
+        found = api.score_maps(predictor, paths, bad)
+        print_json(found) if arguments.json else _print_scores(found)
+    elif arguments.json:
         for path in paths:
             try:
                 print_json(predictor.explain(path, classes, pixel=pixel).to_dict())
@@ -55,3 +61,17 @@ def run(arguments: ExplainArguments) -> None:
         ):
             print(written, flush=True)
     bad.raise_if_any(len(paths))
+
+
+def _print_scores(found: dict[str, dict[str, Any]]) -> None:
+    print(
+        "area under the score of the predicted class, with 95 % interval; deletion: lower is better"
+    )
+    table = TextTable("map", "deletion>", "insertion>")
+    for kind, each in found.items():
+        cells = []
+        for name in ("deletion", "insertion"):
+            low, high = each[f"{name}_interval"]
+            cells.append(f"{each[name]:.3f} ({low:.3f} to {high:.3f})")
+        table.row(kind, *cells)
+    table.print()

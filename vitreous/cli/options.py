@@ -58,6 +58,12 @@ class EngineOptions(ReadingOptions):
 class PredictionOptions(EngineOptions):
     """What computes the model, and how."""
 
+    probe: Annotated[tuple[str, ...], option("PROBE...", "none")] = ()
+    """Change something inside while the model answers: shuffle-patches, shuffle-positions,
+    shuffle-tokens, swap-patches=PAIRS, mask-patches=PART, no-positions, no-class-token,
+    no-attention=BLOCK, no-mlp=BLOCK, no-head=BLOCK.HEAD; blocks and heads are counted from 1."""
+    probe_seed: Annotated[int, option("N")] = 0
+    """What random probes are drawn from, for each image."""
     tile: Annotated[int | None, option("PIXELS", "none")] = None
     """Look for objects in overlapping tiles of this size, and in the whole image: small objects in
     large images are found that way."""

@@ -80,6 +80,13 @@ def load_with(
         precision = precision_named(options.precision, PRECISION_CHOICES)
         options = replace(options, precision=precision)
     engine, precision = options.engine or "torch", options.precision or "float32"
+    if options.probe is not None and not isinstance(run, ExportedRun):
+        engine = "torch" if engine == "auto" else engine
+        if engine != "torch":
+            raise ConfigError(
+                f"probe = {list(options.probe)}: {engine} runs a graph, in which nothing can be "
+                "changed: leave engine out"
+            )
     if Way(engine, precision) != EXACT or options.threads is not None:
         if options.device is not None and str(options.device) != "cpu":
             what = f"{asked[0]} = {getattr(options, asked[0])!r}"

@@ -12,6 +12,7 @@ import math
 from typing import TypeVar
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from vitreous.engines.swap import base_of, has_hooks, put_on, take_off
 from vitreous.errors import ConfigError
@@ -88,6 +89,11 @@ def _put_on(model: ViT, skip: bool, merge: int) -> None:
     else:
         take_off(model, (FewerTokensViT,))
         model.merge = 0
+
+
+def _learns_statistics(block: nn.Module) -> bool:
+    """Whether its norms are over all tokens: batch norms in training."""
+    return any(isinstance(each, _BatchNorm) and each.training for each in block.children())
 
 
 class FewerTokensAttention(Attention):
@@ -193,6 +199,7 @@ class FewerTokensViT(ViT):
             isinstance(block, FewerTokensBlock)
             and isinstance(attention, FewerTokensAttention)
             and not has_hooks(attention, attention.qkv)
+            and not _learns_statistics(block)
         ):
             return block(x, bias, rotate, reads)
         return block(x, bias, rotate)

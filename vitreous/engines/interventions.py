@@ -33,6 +33,7 @@ class Interventions(dict[str, Tensor]):
     mean colour of the training data. position (): what positions are multiplied by. position_order
     (n,): whose position each place has. class_token (): what the token is multiplied by. heads
     (layers, heads), attention (layers,), mlp (layers,): what comes out of them is multiplied by it.
+    Orders and patch_keep may be (b, n): each image has its own.
     """
 
     grid: tuple[int, int]
@@ -75,7 +76,10 @@ class Interventions(dict[str, Tensor]):
         (gh, gw), (ph, pw) = self.grid, self.pixels
         b, c, h, w = images.shape
         patches = images.reshape(b, c, gh, ph, gw, pw).permute(2, 4, 0, 1, 3, 5).flatten(0, 1)
-        patches = patches[self["patch_order"]] * self["patch_keep"].reshape(-1, 1, 1, 1, 1)
+        order, keep = self["patch_order"], self["patch_keep"]
+        patches = patches[order] if order.ndim == 1 else patches[order.T, torch.arange(b)]
+        keep = keep if keep.ndim == 1 else keep.T
+        patches = patches * keep.reshape(gh * gw, -1, 1, 1, 1)
         return patches.unflatten(0, (gh, gw)).permute(2, 3, 0, 4, 1, 5).reshape(b, c, h, w)
 
 
@@ -99,9 +103,11 @@ def changing(model: Model, given: Callable[[], Interventions], see: See | None =
         if name == "prefix" and "class_token" in what:
             return torch.cat((tensor[:, :1] * what["class_token"], tensor[:, 1:]), dim=1)
         if name == "position.table" and "position" in what:
-            rows = len(tensor) - len(what["position_order"])
-            patches = tensor[rows:][what["position_order"]]
-            return torch.cat((tensor[:rows], patches)) * what["position"]
+            order = what["position_order"]
+            rows = len(tensor) - order.shape[-1]
+            patches = tensor[rows:][order]  # (n, d), or (b, n, d)
+            before = tensor[:rows] if order.ndim == 1 else tensor[:rows].expand(len(order), -1, -1)
+            return torch.cat((before, patches), dim=-2) * what["position"]
         if owner in numbers and part == "heads":
             gates = what["heads"][numbers[owner], : tensor.shape[1]]
             return tensor * gates.reshape(1, -1, 1, 1)

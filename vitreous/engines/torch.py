@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from vitreous.config import pair
 from vitreous.engines.accelerate import accelerate
 from vitreous.engines.precision import check_bfloat16
+from vitreous.engines.probes import Probes
 from vitreous.engines.threads import TorchThreads
 from vitreous.models.model import Model
 
@@ -26,9 +28,13 @@ class TorchEngine:
     name = "torch"
 
     def __init__(
-        self, model: Model, precision: str = "float32", threads: int | None = None
+        self,
+        model: Model,
+        precision: str = "float32",
+        threads: int | None = None,
+        probes: Probes | None = None,
     ) -> None:
-        self.precision = precision
+        self.precision, self.probes = precision, probes
         if precision == "bfloat16":
             if next(model.parameters()).device.type == "cpu":
                 check_bfloat16()
@@ -55,17 +61,24 @@ class TorchEngine:
     @torch.inference_mode()
     def _output(self, images: Tensor) -> Any:
         if self.precision == "float32":
-            return self.model(self._there(images))
+            with self._changed(images) as seen:
+                return self.model(self._there(seen))
         return self.model.output_of(self._tensors(images))
 
     @torch.inference_mode()
     def _tensors(self, images: Tensor) -> dict[str, Tensor]:
-        found = self.model.outputs(self._there(images))
+        with self._changed(images) as seen:
+            found = self.model.outputs(self._there(seen))
         return {name: values.float() for name, values in found.items()}
 
     @torch.inference_mode()
     def _vectors(self, images: Tensor, pool: str) -> Tensor:
-        return self.model.core.vectors(self._there(images), pool).float()
+        with self._changed(images) as seen:
+            return self.model.core.vectors(self._there(seen), pool).float()
+
+    def _changed(self, images: Tensor) -> AbstractContextManager[Tensor]:
+        """Inside, what is probed is changed; gives the images as the model is to see them."""
+        return nullcontext(images) if self.probes is None else self.probes.changing(images)
 
     def _there(self, images: Tensor) -> Tensor:
         """On the model's device, and of its kind."""

@@ -7,7 +7,10 @@ from torch import Tensor, nn
 
 from vitreous.layers.attention import Rotate
 from vitreous.layers.mlp import Mlp
+from vitreous.layers.norm import LayerNormConfig, NormConfig
 from vitreous.layers.tap import show
+
+LAYER_NORM = LayerNormConfig()
 
 
 class DropPath(nn.Module):
@@ -52,15 +55,16 @@ class Block(nn.Module):
         attention: nn.Module,
         mlp: Mlp,
         *,
+        norm: NormConfig = LAYER_NORM,
         norm_eps: float = 1e-6,
         layer_scale: float | None = None,
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
+        self.norm1 = norm.make(dim, norm_eps)
         self.attention = attention
         self.scale1 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
-        self.norm2 = nn.LayerNorm(dim, eps=norm_eps)
+        self.norm2 = norm.make(dim, norm_eps)
         self.mlp = mlp
         self.scale2 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
         self.drop_path = DropPath(drop_path)

@@ -9,6 +9,7 @@ from vitreous.layers.conv_stem import ConvStemConfig, NoEmbeddingConfig
 from vitreous.layers.cross_attention import AttentionPoolConfig
 from vitreous.layers.grid_positions import ConditionalConfig, Learned2dConfig, RelativeConfig
 from vitreous.layers.head import LinearHeadConfig, TanhHeadConfig, TokenPoolConfig
+from vitreous.layers.norm import BatchNormConfig, LayerNormConfig
 from vitreous.layers.patch import NoStem, PatchConfig
 from vitreous.layers.position import Learned1dConfig, NoPosition
 from vitreous.layers.resnet_stem import ResNetStemConfig
@@ -31,6 +32,7 @@ Position = Annotated[
 Pool = Annotated[
     TokenPoolConfig | AttentionPoolConfig | UncommonPoolConfig | SequencePoolConfig, PARTLY_HIDDEN
 ]
+Norm = LayerNormConfig | BatchNormConfig
 Head = LinearHeadConfig | TanhHeadConfig | MlpHeadConfig
 Stem = NoStem | ConvStemConfig | ResNetStemConfig
 Embedding = PatchConfig | NoEmbeddingConfig

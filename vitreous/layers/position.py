@@ -161,8 +161,8 @@ class Learned1d(Position):
             return x + table
         if self.rows == 0:
             return add_to_patches(x, prefix, table)
-        before = x[:, : self.rows] + table[: self.rows]
-        patches = x[:, prefix:] + table[self.rows :]
+        before = x[:, : self.rows] + table[..., : self.rows, :]
+        patches = x[:, prefix:] + table[..., self.rows :, :]
         return torch.cat((before, x[:, self.rows : prefix], patches), dim=1)
 
     def resample(

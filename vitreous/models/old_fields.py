@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from vitreous.config import flat_fields, kind_of, marks
+from vitreous.layers.norm import PLACES
 
 
 class Renamed(NamedTuple):
@@ -75,6 +76,8 @@ def upgraded_fields(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
         values.setdefault("stem", "conv")
     if values.get("stem") == "none" and kind_of(config, "stem") == "resnet":
         del values["stem"]  # a hybrid's ResNet was no stem then
+    if "norm.place" in known and "norm" in values and _are_places(values["norm"]):
+        values["norm.place"] = values.pop("norm")
     found: dict[str, Any] = {}
     for name, value in values.items():
         renamed = _renamed(name, config)
@@ -91,6 +94,12 @@ def upgraded_fields(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
         if not renamed.kinds or given is None or {*kinds} & {*renamed.kinds}:
             found[renamed.now] = value
     return found
+
+
+def _are_places(norm: Any) -> bool:
+    """Whether it says where a norm stands, as `norm` did; of rules, all that they know."""
+    given = norm if isinstance(norm, list | tuple) else [norm]
+    return bool(given) and all(each in PLACES for each in given)
 
 
 def today(name: str, config: type) -> str:

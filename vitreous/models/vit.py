@@ -23,7 +23,6 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.config import (
-    HIDDEN,
     SETTING,
     TRAINING,
     Classes,
@@ -33,7 +32,6 @@ from vitreous.config import (
     Fraction,
     Hidden,
     Size,
-    Uncommon,
     choice,
     pair,
 )
@@ -49,8 +47,9 @@ from vitreous.layers.head import (
     TokenPoolConfig,
 )
 from vitreous.layers.init import initialise
-from vitreous.layers.kinds import Embedding, Head, Pool, Position, Stem
+from vitreous.layers.kinds import Embedding, Head, Norm, Pool, Position, Stem
 from vitreous.layers.mlp import Activation, Mlp, MlpConfig
+from vitreous.layers.norm import LayerNormConfig
 from vitreous.layers.patch import NoStem, PatchConfig, PatchSizes, PrefixTokens, patch_grid
 from vitreous.layers.position import Learned1dConfig, TokenSizes
 from vitreous.layers.resample import Grid
@@ -59,9 +58,6 @@ from vitreous.layers.uncommon import BLOCKS, ActivatedMlp
 from vitreous.layers.windows import WindowedBlocks, WindowsConfig
 from vitreous.models.model import AttentionLayer, Level, Model, ModelConfig, Places
 
-NormOrder = Annotated[
-    Literal["pre", "post", "stream", "pre+stream"], HIDDEN, Uncommon(("stream", "pre+stream"))
-]
 Tokens = Literal["class", "class+distillation", "none"]
 LayerScale = Annotated[float | None, TRAINING]
 
@@ -91,10 +87,8 @@ class ViTConfig(ModelConfig):
     mlp_dim: int | None = None
     """Width inside the MLP; 4 x dim unless given."""
     activation: Activation = "gelu"
-    norm: NormOrder = "pre"
-    """LayerNorm before attention and MLP on their branch (pre), behind the sum (post), or before
-    them on the residual stream itself (stream): x = LN(x), then x + f(x). pre+stream: pre for
-    attention, stream for the MLP (compact transformers)."""
+    norm: Norm = LayerNormConfig()
+    """Of the blocks: layer, batch; and its place."""
     norm_eps: Epsilon = 1e-6
     stem: Stem = NoStem()
     """Convolutions before or behind the patch embedding: none, conv, resnet (of a hybrid)."""
@@ -421,7 +415,7 @@ def is_empty(part: nn.Module) -> bool:
 def make_block(config: ViTConfig, drop_path: float) -> Block:
     dim, eps = config.dim, config.norm_eps
     mlp = ActivatedMlp if config.mlp.out_activation else Mlp
-    return BLOCKS[config.norm](
+    return BLOCKS[config.norm.place](
         dim,
         Attention(
             *(dim, config.heads, config.head_width, config.attention),
@@ -436,6 +430,7 @@ def make_block(config: ViTConfig, drop_path: float) -> Block:
             norm_eps=eps,
             dropout=config.dropout,
         ),
+        norm=config.norm,
         norm_eps=eps,
         layer_scale=config.layer_scale,
         drop_path=drop_path,

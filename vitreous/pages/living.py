@@ -249,7 +249,9 @@ def _block_steps(
     name, attention = f"blocks.{number}", f"blocks.{number}.attention"
     width = block.attention.heads * block.attention.head_dim
     eps, scale = core.config.norm_eps, block.attention.scale
-    pre = core.config.norm == "pre"
+    pre = core.config.norm.place == "pre"
+    by_layer = pre and core.config.norm.kind == "layer"
+    norms = ("norm1", "norm2") if core.config.norm.kind == "layer" else ("batch_norm",) * 2
     # what else happens between the linear layer and the scores has no short form
     simple = not core.config.attention.qk_norm and block.attention.qv_bias is None
     simple = simple and "rotary" not in core.config.position.kind
@@ -263,7 +265,7 @@ def _block_steps(
     join = {**linear("", f"{attention}.projection"), "kind": "join", "of": f"{attention}.heads"}
     biased = core.config.position.kind == "relative"
     every: list[tuple[str, str, dict[str, Any] | None]] = [
-        ("norm1", f"{name}.norm1", norm(before, f"{name}.norm1", eps) if pre else None),
+        (norms[0], f"{name}.norm1", norm(before, f"{name}.norm1", eps) if by_layer else None),
         *(
             (part, f"{attention}.{part}", made[i] if simple or part == "v" else None)
             for i, part in enumerate("qkv")
@@ -290,7 +292,11 @@ def _block_steps(
             f"{name}.sum",
             {"kind": "sum", "of": [attention, before]} if pre and not scaled else None,
         ),
-        ("norm2", f"{name}.norm2", norm(f"{name}.sum", f"{name}.norm2", eps) if pre else None),
+        (
+            norms[1],
+            f"{name}.norm2",
+            norm(f"{name}.sum", f"{name}.norm2", eps) if by_layer else None,
+        ),
         ("fc1", f"{mlp}.fc1", linear(f"{name}.norm2", f"{mlp}.fc1")),
         ("activated", f"{mlp}.activated", gelu),
         (

@@ -28,6 +28,7 @@ from vitreous.engines.device import find_device
 from vitreous.engines.world import World
 from vitreous.layers.attention import attention_weights
 from vitreous.layers.block import Block
+from vitreous.layers.norm import BatchNorm
 
 
 @contextmanager
@@ -131,9 +132,12 @@ def synchronise_batch_norms(model: nn.Module) -> None:
 
 
 def _batch_norm(norm: _BatchNorm, x: Tensor) -> Tensor:
-    """x (b, c, …), as `nn.BatchNorm2d` does it (Ioffe and Szegedy 2015, algorithm 1)."""
+    """x (b, c, …), as `nn.BatchNorm2d` does it (Ioffe and Szegedy 2015, algorithm 1); of a block's
+    norm (b, n, c)."""
     if not norm.training:
         return type(norm).forward(norm, x)
+    if isinstance(norm, BatchNorm) and x.ndim > 2:
+        return _batch_norm(norm, x.flatten(0, -2)).view_as(x)
     axes, by_channel = (0, *range(2, x.ndim)), (1, -1, *[1] * (x.ndim - 2))
     values = x.float()
     count = float(all_reduce(torch.tensor(x.numel() / x.shape[1], device=x.device)))

@@ -129,6 +129,7 @@ def shown_fields(shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]
         "mlp_dim": outside[1],
         "tokens": tokens,
         "registers": registers,
+        "norm": "batch" if f"{block}.norm1.running_mean" in shapes else "layer",
         **{field: name in shapes for field, name in SHOWN_BY.items()},
         **_embedding_fields(shapes),
         **_attention_fields(shapes, axes, dim, joined),
