@@ -35,7 +35,7 @@ def test_every_variant_is_trained_with_every_seed_and_measured_on_test_images(do
     assert [point.variant for point in numbers.points] == ["plain", "wide"]
     for point in numbers.points:
         assert set(point.of("accuracy")) == {0, 1}
-        assert len(point.draws[0]) == 1000
+        assert len(point.draws["accuracy"][0]) == 1000
     assert numbers.points[0].mean("parameters") < numbers.points[1].mean("parameters")
     assert "4 runs to train and measure" in " ".join(log)
     values = made.baselines()
@@ -76,7 +76,7 @@ def test_the_same_seeds_give_the_same_numbers_elsewhere(done, tmp_path):
     again.run()
     first, second = (each.numbers().points[0] for each in (made, again))
     assert second.of("accuracy")[0] == first.of("accuracy")[0]
-    assert second.draws[0] == first.draws[0]
+    assert second.draws["accuracy"][0] == first.draws["accuracy"][0]
 
 
 def test_a_changed_variant_is_trained_and_the_others_are_found(done):

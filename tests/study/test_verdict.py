@@ -105,7 +105,7 @@ def test_what_depends_on_no_chance_is_exact_with_one_seed():
 def test_one_seed_is_judged_by_other_draws_of_the_images_and_without_them_not_at_all():
     def one(variant, value):
         spread = [value + 0.001 * (i % 10 - 5) for i in range(1000)]
-        return [Point(variant, numbers={"accuracy": {0: value}}, draws={0: spread})]
+        return [Point(variant, numbers={"accuracy": {0: value}}, draws={"accuracy": {0: spread}})]
 
     rule = 'better = "wide"\nthan = "plain"'
     assert ruled(rule, one("plain", 0.7), one("wide", 0.8)).outcome == "holds"

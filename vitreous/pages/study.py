@@ -94,7 +94,7 @@ def drawn_numbers(numbers: Numbers, name: str) -> Figure:
 
 def _label(numbers: Numbers, name: str) -> str:
     metric = numbers.metric_of(name)
-    unit = "%" if numbers.is_share(name) and not metric.unit else metric.unit
+    unit = "%" if numbers.unit(name) == "points" else metric.unit
     return f"{metric.name}, {unit}" if unit else metric.name
 
 
@@ -205,12 +205,16 @@ def drawn_series(numbers: Numbers, name: str) -> Figure:
     """A number that has an axis of its own: by layer."""
     figure = new_figure(5.2, 3.2)
     axes = figure.add_subplot()
+    names: list[str] = []
     for number, variant in enumerate(numbers.study.variant):
         points = numbers.along(variant.name, name)
         if points and points[0].on:
-            places = [float(point.value) for point in points]
+            names = names or [point.at for point in points]
+            places = [float(names.index(point.at)) for point in points]
             _line(axes, numbers, name, points, places, number, variant.title)
-    axes.set(xlabel="layer", ylabel=_label(numbers, name))
+    axes.set_xticks(range(len(names)), names, rotation=30 if max(map(len, names)) > 3 else 0)
+    layers = all(name.isdecimal() for name in names)
+    axes.set(xlabel="layer" if layers else "", ylabel=_label(numbers, name))
     axes.grid(axis="y")
     _legend(axes, len(numbers.study.variant))
     return figure

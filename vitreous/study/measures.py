@@ -4,34 +4,32 @@ give an interval, and what a study's [[measure]] asks for besides."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vitreous.data.source import Source
 from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError, did_you_mean
-from vitreous.explain.distances import mean_distances
+from vitreous.explain.map_scores import map_scores
+from vitreous.explain.split import split_distances, split_images
 from vitreous.inference import InferenceOptions
 from vitreous.loading import predictor_of
 from vitreous.measure import chosen_split
 from vitreous.predict import Predictor
 from vitreous.progress import Log, silent
 from vitreous.run_folder import OpenedRun, Run
+from vitreous.study.outcomes import outcomes_of
 from vitreous.study.spec import Table
 from vitreous.tasks import task_class
-from vitreous.tasks.task import TaskMetrics
 from vitreous.train.baselines import compare
 from vitreous.train.open_data import open_usable, stored_recipe
 from vitreous.train.threads import computing_threads
 
-Numbers = dict[str, float]
-Series = list[tuple[float, float]]
-"""Numbers with an axis of their own: layers, say."""
+Series = list[tuple[float | str, float]]
+"""Numbers with an axis of their own: layers, say, or kinds of maps."""
 Found = dict[str, float | Series]
 DIGITS = 6
 
@@ -83,33 +81,30 @@ def measured(
 
 
 def _evaluated(predictor: Predictor, source: Source, split: str) -> dict[str, Any]:
-    """The metrics, with the draws of the one that decides."""
-    metrics = seen(predictor, source, split)
-    values = metrics.compute(metrics.counts())
-    numbers = {n: v for n, v in values.items() if isinstance(v, int | float) and math.isfinite(v)}
-    return {"numbers": numbers, "draws": drawn(metrics, predictor.task.metric.key)}
-
-
-def seen(predictor: Predictor, source: Source, split: str) -> TaskMetrics:
-    metrics = predictor.task.metrics()
-    for each in predictor.answers(source, split, lean=True):
-        metrics.update(each.output, each.targets)
-    return metrics
-
-
-def drawn(metrics: TaskMetrics, key: str) -> list[float]:
-    """The metric of each draw of the test images; the n-th is of the same images for all models."""
-    blocks = [block[key] for block in metrics.resampled() if key in block]
-    values = torch.cat(blocks).tolist() if blocks else []
-    return [round(value, DIGITS) for value in values]
+    """The metrics, with what other draws of the images give."""
+    found = outcomes_of(predictor, source, split)
+    values = found.numbers.items()
+    numbers = {n: v for n, v in values if isinstance(v, int | float) and math.isfinite(v)}
+    draws = {n: [round(v, DIGITS) for v in values.tolist()] for n, values in found.draws.items()}
+    return {"numbers": numbers, "draws": draws}
 
 
 def attention_distance(
     predictor: Predictor, source: Source, split: str, images: int = 128
 ) -> Found:
     """The mean over heads, by layer, in pixels (ViT, figure 7 right)."""
-    found = mean_distances(predictor.model, _batches(predictor, source, split, images)).result()
+    found = split_distances(predictor, source, split, images).result()
     return {"attention-distance": [(i + 1, layer.mean().item()) for i, layer in enumerate(found)]}
+
+
+def trust(predictor: Predictor, source: Source, split: str, images: int = 60) -> Found:
+    """Deletion and insertion scores of each kind of map (Petsiuk et al. 2018, section 4)."""
+    scores = map_scores(predictor, split_images(predictor, source, split, images))
+    by_kind = {kind.replace(" ", "-"): score for kind, score in scores.items()}
+    return {
+        "deletion": [(kind, each.deletion.mean().item()) for kind, each in by_kind.items()],
+        "insertion": [(kind, each.insertion.mean().item()) for kind, each in by_kind.items()],
+    }
 
 
 def decoder_layers(predictor: Predictor, source: Source, split: str, nms: float = 0.5) -> Found:
@@ -126,8 +121,7 @@ def decoder_layers(predictor: Predictor, source: Source, split: str, nms: float 
         for count in range(1, len(layers) + 1):
             model.decoder = layers[:count]
             for name, way in ways.items():
-                metrics = seen(way, source, split)
-                found[name].append((count, metrics.compute(metrics.counts())[metric]))
+                found[name].append((count, outcomes_of(way, source, split).numbers[metric]))
     finally:
         model.decoder = layers
     gain = [(x, b - a) for (x, a), (_, b) in zip(found["ap"], found["ap-nms"], strict=True)]
@@ -137,26 +131,19 @@ def decoder_layers(predictor: Predictor, source: Source, split: str, nms: float 
 def token_norms(predictor: Predictor, source: Source, split: str, images: int = 128) -> Found:
     """How many of the patches' tokens behind the last block are more than twice as long as the
     median of their image (Darcet et al. 2024): their share."""
-    model, shares = predictor.model, []
-    for batch in _batches(predictor, source, split, images):
-        norms = model.tokens(batch)[-1][:, model.prefix_length :].norm(dim=-1)
-        shares.append((norms > 2 * norms.median(dim=1, keepdim=True).values).float().mean(dim=1))
-    return {"high-norm": torch.cat(shares).mean().item()}
-
-
-def _batches(
-    predictor: Predictor, source: Source, split: str, images: int, size: int = 32
-) -> Iterator[Tensor]:
-    samples = iter(source.splits[split][:images])
-    while some := list(islice(samples, size)):
-        prepared = [predictor.prepare(source.image(sample)) for sample in some]
-        yield torch.stack(prepared).to(predictor.device)
+    model, shares = predictor.model, list[float]()
+    for image in split_images(predictor, source, split, images):
+        tokens = model.tokens(image[None].to(predictor.device))[-1]
+        norms = tokens[0, model.prefix_length :].norm(dim=-1)
+        shares.append((norms > 2 * norms.median()).float().mean().item())
+    return {"high-norm": sum(shares) / len(shares)}
 
 
 MEASURES: Mapping[str, Callable[..., Found]] = {
     "attention-distance": attention_distance,
     "decoder-layers": decoder_layers,
     "token-norms": token_norms,
+    "trust": trust,
 }
 """By the name that a study file uses; options follow."""
 

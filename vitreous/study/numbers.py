@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+import torch
 
 from vitreous.study.spec import BEYOND, ENDS, Axis, Study, text_of
-from vitreous.study.statistics import Difference, difference
+from vitreous.study.statistics import Difference, difference, of_draws
 from vitreous.tasks.bootstrap import interval
 from vitreous.tasks.metric import Metric
 
@@ -31,9 +31,11 @@ INSIDE = {
     "ap": Metric("ap", "AP"),
     "ap-nms": Metric("ap-nms", "AP with NMS"),
     "nms-gain": Metric("nms-gain", "AP that NMS brings"),
+    "deletion": Metric("deletion", "deletion score", lower_is_better=True),
+    "insertion": Metric("insertion", "insertion score"),
 }
 """Numbers of `measures.py`."""
-Series = Sequence[tuple[float, float]]
+Series = Sequence[tuple[float | str, float]]
 
 
 @dataclass
@@ -49,8 +51,8 @@ class Point:
     """By name, by seed."""
     series: dict[str, dict[int, Series]] = field(default_factory=dict)
     """Numbers with an axis of their own."""
-    draws: dict[int, list[float]] = field(default_factory=dict)
-    """The metric of other draws of the test images, by seed."""
+    draws: dict[str, dict[int, list[float]]] = field(default_factory=dict)
+    """Main numbers of other draws of the test images, by name, by seed."""
     runs: dict[int, str] = field(default_factory=dict)
     """Their folders."""
     on: str = ""
@@ -77,7 +79,7 @@ class Point:
             found = difference(list(values.values()), [0.0] * len(values))
             return found.low, found.high
         (seed,) = values
-        return interval(self.draws.get(seed, [])) if not self.on else None
+        return interval(self.draws.get(name, {}).get(seed, []))
 
 
 class Numbers:
@@ -135,40 +137,29 @@ class Numbers:
 
     def scale(self, on: str) -> float:
         """From a share to points."""
-        return 100.0 if self.metric_of(on).unit == "" and self.is_share(on) else 1.0
-
-    def is_share(self, on: str) -> bool:
-        return self.metric_of(on).range == (0.0, 1.0)
+        return 100.0 if self.unit(on) == "points" else 1.0
 
     def unit(self, on: str) -> str:
         """Of a difference."""
-        metric = self.metric_of(on)
-        return "points" if self.is_share(on) and not metric.unit else metric.unit
+        return self.metric_of(on).difference_unit
 
     def _by_images(self, a: Point, b: Point, seed: int, name: str) -> Difference:
         """Of one run each: how far chance in the choice of the test images goes."""
         mean = a.of(name)[seed] - b.of(name)[seed]
-        drawn = [point.draws.get(seed, []) for point in (a, b)]
-        if name != self.metric.key or not all(drawn) or a.on or b.on:
-            return Difference(mean, -math.inf, math.inf)
-        count = min(map(len, drawn))
-        apart = np.asarray(drawn[0][:count]) - np.asarray(drawn[1][:count])
-        limits = interval(apart)
-        if limits is None:
-            return Difference(mean, -math.inf, math.inf)
-        fewer = min(int((apart <= 0).sum()), int((apart >= 0).sum()))
-        return Difference(mean, *limits, min(2 * (fewer + 1) / (count + 1), 1.0))
+        first, second = (torch.tensor(p.draws.get(name, {}).get(seed, [])) for p in (a, b))
+        count = min(len(first), len(second))
+        found = of_draws(mean, (first[:count] - second[:count]).double())
+        return found or Difference(mean, -math.inf, math.inf)
 
 
 def _places(point: Point, on: str) -> list[Point]:
     """Each place of a series as a point."""
-    found: dict[float, Point] = {}
+    found: dict[float | str, Point] = {}
     for seed, series in point.series.get(on, {}).items():
         for x, y in series:
-            x = int(x) if float(x).is_integer() else x
             place = found.setdefault(x, Point(point.variant, x, runs=point.runs, on=on))
             place.numbers.setdefault(on, {})[seed] = y
-    return [found[x] for x in sorted(found)]
+    return list(found.values())
 
 
 def scaled(found: Difference, factor: float) -> Difference:

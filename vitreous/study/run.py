@@ -286,7 +286,9 @@ def _fill(point: Point, job: Job, seed: int, measured: Found, key: str) -> None:
             point.series.setdefault(name, {})[seed] = [(x, y) for x, y in value]
         elif value is not None and math.isfinite(value):
             point.numbers.setdefault(name, {})[seed] = value
-    point.draws[seed], point.runs[seed] = way["draws"], job.name
+    for name, values in way["draws"].items():
+        point.draws.setdefault(name, {})[seed] = values
+    point.runs[seed] = job.name
 
 
 class RunProgress(CountProgress):
