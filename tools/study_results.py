@@ -1,6 +1,6 @@
-"""Writes docs/study-results.md from the results in studies/results: `python tools/study_results.py`.
+"""Writes docs/study-results.md from studies/results: `python tools/study_results.py [FOLDER …]`.
 
-With folders of studies as arguments, their study.json files are copied there first."""
+The study.json of each folder that is given is copied there first."""
 
 from __future__ import annotations
 
@@ -11,77 +11,98 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "studies" / "results", ROOT / "docs" / "study-results.md"
-SIGNS = {"holds": "holds", "fails": "**does not hold**", "undecided": "undecided"}
-WORDS = {"undecided": "undecided at this scale"}
+OUTCOMES = {"holds": "holds", "fails": "**does not hold**", "undecided": "undecided"}
+VERDICTS = {"undecided": "undecided at this scale"}
+HEAD = """# What the studies found
+
+Written by `tools/study_results.py` from `studies/results`; `make study` runs all studies again. Numbers
+are means over the seeds with their 95 % interval, differences are in points.
+[How a verdict is made](studies.md#how-the-verdict-is-made).
+
+| study | question | verdict | seeds | CPU minutes |
+|---|---|---|---|---|
+"""
+Found = dict[str, Any]
 
 
 def main(folders: list[str]) -> None:
     RESULTS.mkdir(exist_ok=True)
     for folder in folders:
         found = json.loads((Path(folder) / "study.json").read_text(encoding="utf-8"))
-        text = json.dumps(found, indent=1, ensure_ascii=False)
-        (RESULTS / f"{found['study']}.json").write_text(text + "\n", encoding="utf-8")
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))]
-    PAGE.write_text(page(results), encoding="utf-8")
+        written = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        (RESULTS / f"{found['study']}.json").write_text(written, encoding="utf-8")
+    PAGE.write_text(page(results()), encoding="utf-8")
 
 
-def page(results: list[dict[str, Any]]) -> str:
-    lines = [
-        "# What the studies found",
-        "",
-        "Generated from `studies/results` by `tools/study_results.py`; `make study` runs all studies again. Numbers are means",
-        "over the seeds; differences are in points with their 95 % interval. [How a verdict is made](studies.md#how-the-verdict-is-made).",
-        "",
-        "| study | question | verdict | seeds | CPU minutes |",
-        "|---|---|---|---|---|",
+def results() -> list[Found]:
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))]
+
+
+def page(found: list[Found]) -> str:
+    rows = "".join(summary(each) for each in found)
+    return HEAD + rows + "".join(f"\n{section(each)}" for each in found)
+
+
+def summary(found: Found) -> str:
+    name, verdict = found["study"], VERDICTS.get(found["verdict"], found["verdict"])
+    cells = (f"[{name}](#{name})", found["question"], verdict, found["seeds"])
+    return row(*cells, f"{found['cpu_minutes']:.0f}")
+
+
+def section(found: Found) -> str:
+    claim, seeds = found["claim"], found["seeds"]
+    known = {name: value for name, value in found["baselines"].items() if value is not None}
+    beside = ", ".join(f"{name} {100 * value:.1f} %" for name, value in known.items())
+    minutes = f"{found['cpu_minutes']:.0f} CPU minutes on {found['machine']}"
+    rules = [
+        f"- {OUTCOMES[each['outcome']]}: {each['text']} {each['seen']}" for each in found["rules"]
     ]
-    for each in results:
-        verdict = WORDS.get(each["verdict"], each["verdict"])
-        lines.append(
-            f"| [{each['study']}](#{each['study']}) | {each['question']} | {verdict} | {each['seeds']} | {each['cpu_minutes']:.0f} |"
-        )
-    for each in results:
-        lines += ["", *section(each)]
-    return "\n".join(lines) + "\n"
+    parts = [
+        f"## {found['study']}",
+        f"**{found['question']}** {claim['text']} ({claim['source']})",
+        claim["differs"],
+        "\n".join(rules),
+        table(found),
+        f"What knows nothing, on the same images: {beside}." if known else "",
+        found["paper"].get("note", ""),
+        *(f"Failed: {what}: {why}" for what, why in found["failures"].items()),
+        f"`{found['command']}`: {found['data']}, {seeds} seeds, {minutes}.",
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def section(found: dict[str, Any]) -> list[str]:
-    claim, paper, name = found["claim"], found["paper"], found["metric"]
-    lines = [f"## {found['study']}", "", f"**{found['question']}** {claim['text']} ({claim['source']})", ""]
-    lines += [claim["differs"], ""]
-    lines += [f"- {SIGNS[rule['outcome']]}: {rule['text']} {rule['seen']}" for rule in found["rules"]]
-    axis = found["axis"]
-    head = ["variant", *([axis] if axis else []), name.replace("_", " "), "paper", "lr", "MFLOP", "parameters"]
-    lines += ["", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+def table(found: Found) -> str:
+    axis, name = found["axis"], found["metric"]
+    head = ["variant", *([axis] if axis else []), name.replace("_", " "), "paper", "lr"]
+    head += ["MFLOP", "parameters"]
+    lines = [row(*head), row(*["---"] * len(head))]
     for point in found["points"]:
-        cells = [point["variant"], *([text(point["value"])] if axis else [])]
-        cells += [number(point, name), papers(paper, point), text(point["lr"])]
-        flops, parameters = (point["numbers"].get(n, {}).get("mean") for n in ("flops", "parameters"))
-        cells += ["" if flops is None else f"{1000 * flops:.2f}"]
-        cells += ["" if parameters is None else f"{parameters:,.0f}"]
-        lines.append(f"| {' | '.join(cells)} |")
-    known = {n: v for n, v in found["baselines"].items() if v is not None}
-    if known:
-        beside = ", ".join(f"{n} {100 * v:.1f} %" for n, v in known.items())
-        lines += ["", f"What knows nothing, on the same images: {beside}."]
-    if paper.get("note"):
-        lines += ["", paper["note"]]
-    for what, why in found["failures"].items():
-        lines += ["", f"Failed: {what}: {why}"]
-    how = f"`{found['command']}`: {found['data']}, {found['seeds']} seeds, {found['cpu_minutes']:.0f} CPU minutes on {found['machine']}."
-    return [*lines, "", how]
+        means = {each: value["mean"] for each, value in point["numbers"].items()}
+        flops, parameters = means.get("flops"), means.get("parameters")
+        lines.append(
+            row(
+                *(point["variant"], *([text(point["value"])] if axis else [])),
+                *(number(point, name), papers(found["paper"], point), text(point["lr"])),
+                "" if flops is None else f"{1000 * flops:.2f}",
+                "" if parameters is None else f"{parameters:,.0f}",
+            )
+        )
+    return "".join(lines).rstrip()
 
 
-def number(point: dict[str, Any], name: str) -> str:
+def row(*cells: Any) -> str:
+    return f"| {' | '.join(map(str, cells))} |\n"
+
+
+def number(point: Found, name: str) -> str:
     found = point["numbers"].get(name)
     if found is None:
         return "–"
-    limits = found["interval"]
-    value = f"{100 * found['mean']:.1f} %"
+    value, limits = f"{100 * found['mean']:.1f} %", found["interval"]
     return value if limits is None else f"{value} ({100 * limits[0]:.1f} to {100 * limits[1]:.1f})"
 
 
-def papers(paper: dict[str, Any], point: dict[str, Any]) -> str:
+def papers(paper: Found, point: Found) -> str:
     value = paper["values"].get(point["variant"])
     if isinstance(value, list):
         value = next((y for x, y in value if text(x) == text(point["value"])), None)
@@ -89,9 +110,9 @@ def papers(paper: dict[str, Any], point: dict[str, Any]) -> str:
 
 
 def text(value: Any) -> str:
-    if value is None:
-        return ""
-    return "x".join(map(text, value)) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, list):
+        return "x".join(map(text, value))
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from study.small_study import SMALL, PoolHere, study_run
@@ -59,6 +61,36 @@ def test_all_seeds_are_measured_on_the_same_images_and_learn_from_others(done):
     recipes = [(made.folder / "runs" / names[s] / "recipe.toml").read_text() for s in (0, 1)]
     assert all("split_seed = 0" in each for each in recipes)
     assert "seed = 1" in recipes[1]
+
+
+def test_the_page_has_all_that_was_found_and_nothing_from_outside(done):
+    from vitreous.pages.study import study_page
+    from vitreous.study.result import StudyResult
+
+    made, _ = done
+    study = replace(made.study, question="<script>Which?</script>")
+    known = (made.numbers(), {"wide": "<b>too wide</b>"}, made.baselines())
+    result = StudyResult(study, "standard", *known, "digits", 60.0, "a machine")
+    page = study_page(result, made.folder)
+    assert "<script>Which" not in page
+    assert "&lt;b&gt;too wide" in page
+    for point in result.numbers.points:
+        assert all(f"runs/{name}" in page for name in point.runs.values())
+        assert result.text(point) in page
+    assert "k-NN on pixels" in page
+    assert not re.findall(r'(?:src|href)="(?:https?:)?//', page)
+    assert result.to_dict()["verdict"] == result.conclusion
+    assert "plain" in result._repr_html_()
+
+
+def test_where_nothing_was_learned_nothing_is_concluded(done):
+    from vitreous.study.result import StudyResult
+
+    made, _ = done
+    known = (made.numbers(), {}, {"constant": 0.99})
+    result = StudyResult(made.study, "standard", *known, "digits", 60.0, "a machine")
+    assert not result.has_learned
+    assert result.conclusion == "undecided"
 
 
 def test_a_second_time_nothing_is_trained_and_the_numbers_are_the_same(done):

@@ -129,7 +129,7 @@ def _errors(numbers: Numbers, name: str, points: Sequence[Point]) -> list[list[f
     scale = numbers.scale(name)
     found: list[list[float]] = [[], []]
     for point in points:
-        mean, limits = point.mean(name) or 0.0, point.interval(name)
+        mean, limits = point.mean(name) or 0.0, point.interval(name, numbers.metric_of(name).range)
         known = limits is not None and all(map(math.isfinite, limits))
         low, high = limits if known and limits is not None else (mean, mean)
         found[0].append(max(scale * (mean - low), 0.0))

@@ -70,14 +70,18 @@ class Point:
         values = list(self.of(name).values())
         return sum(values) / len(values) if values else None
 
-    def interval(self, name: str) -> tuple[float, float] | None:
-        """95 %: over seeds, or with one seed over the test images. None where nothing tells."""
+    def interval(
+        self, name: str, within: tuple[float, float] = (-math.inf, math.inf)
+    ) -> tuple[float, float] | None:
+        """95 %: over seeds, or with one seed over the test images; within the range that the number
+        may have. None where nothing tells."""
         values = self.of(name)
         if name in EXACT or not values:
             return None
         if len(values) > 1:
             found = difference(list(values.values()), [0.0] * len(values))
-            return found.low, found.high
+            least, most = within
+            return max(found.low, least), min(found.high, most)
         (seed,) = values
         return interval(self.draws.get(name, {}).get(seed, []))
 

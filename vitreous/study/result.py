@@ -6,6 +6,7 @@ import math
 import platform
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from typing import Any
 
 from vitreous import __version__
@@ -36,8 +37,19 @@ class StudyResult:
         return judged(self.numbers)
 
     @property
+    def has_learned(self) -> bool:
+        """Whether any variant is better than the weakest of what knows nothing."""
+        metric, name = self.numbers.metric, self.numbers.metric.key
+        known = [value for value in self.baselines.values() if value is not None]
+        if not known:
+            return True
+        weakest = min(known, key=metric.rank)
+        means = (point.mean(name) for point in self.numbers.points)
+        return any(mean is not None and metric.better(mean, weakest) for mean in means)
+
+    @property
     def conclusion(self) -> Conclusion:
-        return concluded(self.rulings)
+        return concluded(self.rulings) if self.has_learned else "undecided"
 
     @property
     def metric(self) -> str:
@@ -46,10 +58,10 @@ class StudyResult:
     def text(self, point: Point, name: str = "") -> str:
         """`97.2 % (96.1 to 98.3)`"""
         name = name or self.metric
-        mean, limits = point.mean(name), point.interval(name)
+        metric = self.numbers.metric_of(name)
+        mean, limits = point.mean(name), point.interval(name, metric.range)
         if mean is None:
             return "–"
-        metric = self.numbers.metric_of(name)
         if limits is None or not all(map(math.isfinite, limits)):
             return metric.text(mean)
         low, high = (metric.text(each).removesuffix(" %") for each in limits)
@@ -118,7 +130,17 @@ class StudyResult:
     def __str__(self) -> str:
         lines = [f"{study_line(self)}"]
         lines += [f"  {each.outcome}: {each.text} {each.seen}" for each in self.rulings]
+        if not self.has_learned:
+            lines.append("  No variant is better than what knows nothing: train longer.")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the verdict and the table."""
+        headings, rows = self.table()
+        cells = [[f"<td>{escape(cell)}</td>" for cell in row] for row in rows]
+        body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+        head = "".join(f"<th>{escape(each)}</th>" for each in headings)
+        return f"<p>{escape(study_line(self))}</p><table><tr>{head}</tr>{body}</table>"
 
 
 def command(name: str, tier: str) -> str:
