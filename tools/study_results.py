@@ -15,8 +15,8 @@ OUTCOMES = {"holds": "holds", "fails": "**does not hold**", "undecided": "undeci
 VERDICTS = {"undecided": "undecided at this scale"}
 HEAD = """# What the studies found
 
-Written by `tools/study_results.py` from `studies/results`; `make study` runs all studies again. Numbers
-are means over the seeds with their 95 % interval, differences are in points.
+Written by `tools/study_results.py` from `studies/results`; `make study` runs all studies again.
+Numbers are means over the seeds with their 95 % interval, differences are in points.
 [How a verdict is made](studies.md#how-the-verdict-is-made).
 
 | study | question | verdict | seeds | CPU minutes |

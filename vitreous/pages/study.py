@@ -76,13 +76,13 @@ def drawn_numbers(numbers: Numbers, name: str) -> Figure:
         axes.set_xlabel(label)
         return figure
     assert axis is not None
-    plain = all(isinstance(value, int | float) for value in axis.values)
+    plain = not any(isinstance(value, str | tuple) for value in axis.values)
     for number, variant in enumerate(study.variant):
         points = [p for p in numbers.along(variant.name) if p.mean(name) is not None]
         places = [p.value if plain else list(axis.values).index(p.value) for p in points]
         _line(axes, numbers, name, points, places, number, variant.title)
     if not plain:
-        axes.set_xticks(range(len(axis.values)), axis.texts)
+        _name_places(axes, axis.texts)
     elif axis.scale == "log":
         axes.set_xscale("log")
         axes.set_xticks(axis.values, axis.texts)
@@ -212,12 +212,24 @@ def drawn_series(numbers: Numbers, name: str) -> Figure:
             names = names or [point.at for point in points]
             places = [float(names.index(point.at)) for point in points]
             _line(axes, numbers, name, points, places, number, variant.title)
-    axes.set_xticks(range(len(names)), names, rotation=30 if max(map(len, names)) > 3 else 0)
+    _name_places(axes, names)
     layers = all(name.isdecimal() for name in names)
     axes.set(xlabel="layer" if layers else "", ylabel=_label(numbers, name))
     axes.grid(axis="y")
     _legend(axes, len(numbers.study.variant))
     return figure
+
+
+def _name_places(axes: Axes, names: Sequence[str]) -> None:
+    """Of what is no number, along the x axis: long names at an angle, and no lines between."""
+    axes.set_xticks(range(len(names)), names)
+    if max(map(len, names), default=0) > 3:
+        axes.tick_params("x", rotation=40)
+        for label in axes.get_xticklabels():
+            label.set_horizontalalignment("right")
+    if not all(name.isdecimal() for name in names):
+        for line in axes.get_lines():
+            line.set_linestyle("")
 
 
 @styled

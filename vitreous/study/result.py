@@ -71,12 +71,13 @@ class StudyResult:
         """Headings and rows: each variant, at each value of the axis."""
         axis = self.numbers.axis
         headings = ["variant", *([axis.title] if axis else []), self.numbers.metric_of("").name]
-        headings += ["paper", "lr", "GFLOP", "parameters", "runs"]
+        papers = any(self.papers(point) for point in self.numbers.points)
+        headings += [*(["paper"] if papers else []), "lr", "GFLOP", "parameters", "runs"]
         rows = []
         for point in self.numbers.points:
             row = [self.study.named(point.variant).title]
             row += [text_of(point.value)] if axis else []
-            row += [self.text(point), self.papers(point)]
+            row += [self.text(point), *([self.papers(point)] if papers else [])]
             row += ["" if point.lr is None else f"{point.lr:g}"]
             flops, parameters = point.mean("flops"), point.mean("parameters")
             row += ["" if flops is None else f"{flops:.3g}"]
