@@ -13,6 +13,7 @@ import vitreous
 from vitreous.errors import VitreousError
 from vitreous.weights.adopt import find
 from vitreous.weights.convert import convert
+from vitreous.weights.importing import load
 from vitreous.weights.io.files import write_tensors
 from vitreous.weights.origin import own_metadata
 from vitreous.weights.timm_files import argument_maps
@@ -128,12 +129,12 @@ def test_a_raw_file_is_as_timm_computes_it_or_asks(tmp_path, name, field):
     state = {key: value.contiguous() for key, value in theirs.state_dict().items()}
     for file in (f"{name}.safetensors", "w.safetensors"):
         write_tensors(tmp_path / file, state, "safetensors")
-    ours, _ = find(tmp_path / f"{name}.safetensors").load()
+    ours, _ = load(find(tmp_path / f"{name}.safetensors"))
     images = picture(2, 3, *theirs.pretrained_cfg["input_size"][1:])
     assert relative_error(ours(images), theirs(images)) < TOLERANCE
     if field is not None:
         with pytest.raises(VitreousError, match=f"do not show its {field}: pass --set {field}="):
             find(tmp_path / "w.safetensors")
     else:
-        again, _ = find(tmp_path / "w.safetensors").load()
+        again, _ = load(find(tmp_path / "w.safetensors"))
         assert relative_error(again(images), theirs(images)) < TOLERANCE

@@ -1,7 +1,6 @@
 """Weights in and out: complete or refused, changed only when asked, exact there and back."""
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,8 +20,8 @@ from vitreous.models import build, family_of
 from vitreous.models.vit import ViTConfig
 from vitreous.weights.families import state_dict_of
 from vitreous.weights.identify import readings
-from vitreous.weights.io.files import Checkpoint, write_tensors
-from vitreous.weights.origin import HIDDEN_FIELDS, own_metadata
+from vitreous.weights.io.files import write_tensors
+from vitreous.weights.origin import HIDDEN_FIELDS, open_weights, own_metadata
 from vitreous.weights.rules.exporting import MAX_LISTED
 from vitreous.weights.rules.formats import OWN, find_format, formats
 
@@ -316,10 +315,10 @@ def test_round_trip_is_exact(format, name, fields):
 def identify(ours, exported, format):
     """The model is found from the tensors: one has every shape, and what shows is right."""
     asked = family_of(ours) if state_dict_of(ours).found_if_asked else None
-    found = readings(Checkpoint(exported, {}, Path("tensors.pth")), model=asked)
+    found = readings(open_weights(exported), model=asked)
     assert {each.format for each in found} == {format}
     with torch.device("meta"):
-        models = [vitreous.create(each.model, **each.changes) for each in found]
+        models = [vitreous.create(each.model, **each.fields) for each in found]
     shapes = [{k: v.shape for k, v in model.state_dict().items()} for model in models]
     assert all(each == {k: v.shape for k, v in ours.state_dict().items()} for each in shapes)
     unseen = {"image_size", *found[0].assumed, "layer_scale", "backbone_fields", "encoder_fields"}
@@ -343,8 +342,8 @@ def test_a_projection_is_no_layer_of_classes(family):
     for head in ("projection", "linear"):
         model = make(family, **SMALL, **heads, head=head)
         exported = vitreous.export_weights(model, "timm")
-        found = readings(Checkpoint(exported, {}, Path("tensors.pth")))
-        assert [each.changes.get("head", "linear") for each in found] == [head]
+        found = readings(open_weights(exported))
+        assert [each.fields.get("head", "linear") for each in found] == [head]
 
 
 @pytest.mark.parametrize("family", ["clip", "siglip", "pe"])
@@ -352,7 +351,7 @@ def test_a_tower_is_called_by_its_own_name(family):
     """A ViT with all its fields changed would fit too, and is not mentioned."""
     heads = {"pool.heads": 2} if family == "pe" else {}
     exported = vitreous.export_weights(make(family, **SMALL, **heads), "timm")
-    found = readings(Checkpoint(exported, {}, Path("tensors.pth")))
+    found = readings(open_weights(exported))
     assert [each.model for each in found] == [family]
 
 
@@ -1192,9 +1191,9 @@ def test_rules_pin_any_field(tmp_path):
     path = rules(tmp_path, f'{text}"blocks.{{i}}.scale{{k}}.gamma" = "g{{i}}{{k}}"\n{ALL}')
     model = make(norm="post")
     state = vitreous.export_weights(model, path)
-    (found,) = readings(Checkpoint(state, {}, Path("tensors.pth")), format=path)
-    assert found.changes["heads"] == 4
-    assert found.changes["norm"] == "post"
+    (found,) = readings(open_weights(state), format=path)
+    assert found.fields["heads"] == 4
+    assert found.fields["norm"] == "post"
     message = refusal(make(), state, path)
     assert "the rules state 'post', the model has 'pre': create it with norm='post'" in message
     with pytest.raises(CheckpointError, match="norm = 'pre'"):
@@ -1349,9 +1348,9 @@ def test_a_name_that_all_keys_begin_with_is_left_out_and_told(prefix):
     assert all(
         torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True)
     )
-    (found, *_) = readings(Checkpoint(wrapped, {}, Path("x.pth")))
+    (found, *_) = readings(open_weights(wrapped))
     assert found.format == "timm"
-    assert found.changes["dim"] == 32
+    assert found.fields["dim"] == 32
 
 
 @pytest.mark.parametrize("format", ["timm", "paddle"])

@@ -29,10 +29,10 @@ from vitreous.train.recipe import Recipe
 from vitreous.weights.adopt import find
 from vitreous.weights.families import state_dict_of
 from vitreous.weights.hub import resolve
-from vitreous.weights.identify import assumptions, detect_format, readings
+from vitreous.weights.identify import detect_format, readings
 from vitreous.weights.importing import import_weights
-from vitreous.weights.io.files import Checkpoint, read_tensors
-from vitreous.weights.origin import known_file, stated_by
+from vitreous.weights.origin import WeightFile, known_file, open_weights
+from vitreous.weights.reading import assumptions
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted
 
@@ -67,7 +67,7 @@ class Start:
     fields: dict[str, Any]
     labels: LabelMap | None
     preprocess: Preprocess | None
-    weights: Path | Checkpoint | dict[str, Tensor]
+    weights: Path | WeightFile | dict[str, Tensor]
     assumed: tuple[str, ...] = ()
     """Fields of the model that the tensors do not show, and why they have these values."""
 
@@ -86,11 +86,9 @@ def find_start(recipe: Recipe) -> Start:
             return _encoder_of(config.create, run.read_weights(), config.preprocess, recipe)
         name = config.model if config.model in model_names() else config.family
         return Start(name, fields, config.labels, config.preprocess, run.stored_weights())
-    path = resolve(recipe.weights)
     assumed: tuple[str, ...] = ()
-    stored = replace(read_tensors(path), source=recipe.weights)
-    stated = stated_by(stored)
-    origin = stated.origin
+    stored = open_weights(recipe.weights)
+    stated, origin = stored.stated, stored.stated.origin
     if stated.model is None and recipe.model is not None:  # as `find` does, if it is not named
         stated = known_file(stated, stored.path)
     if origin is not None and recipe.method is None and origin[0] in PRETRAINED:
@@ -111,7 +109,7 @@ def find_start(recipe: Recipe) -> Start:
     labels = labels_of(stated.names) if stated.names else None
     if labels is None and stated.labels in SETS:
         labels = labels_for(0, stated.labels)
-    opened = replace(stored, source=str(path))
+    opened = replace(stored, source=str(resolve(recipe.weights)))
     preprocess = known_preprocess(stated.preprocessing)
     return Start(origin[0], origin[1], labels, preprocess, opened, assumed)
 
@@ -133,7 +131,7 @@ def _encoder_of(
     return Start(name, {} if other else fields, None, preprocess, inside)
 
 
-def _stored_model(model: str, recipe: Recipe, stored: Checkpoint) -> tuple[str, dict[str, Any]]:
+def _stored_model(model: str, recipe: Recipe, stored: WeightFile) -> tuple[str, dict[str, Any]]:
     """The model that a file without a config is for: `model` if the file has all of its parameters,
     or else a classifier: the one that its tensors show, or the one inside `model`."""
     with torch.device("meta"):
@@ -145,7 +143,7 @@ def _stored_model(model: str, recipe: Recipe, stored: Checkpoint) -> tuple[str, 
         named = f"{part}=" in " ".join(recipe.fields) or model not in FAMILIES
         seen = [] if named else readings(stored, format=recipe.weights_format)
         if seen and is_classifier(seen[0].model):
-            return seen[0].model, seen[0].changes
+            return seen[0].model, seen[0].fields
         return str(getattr(whole.config, part)), {}
     return model, {}
 

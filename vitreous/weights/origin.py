@@ -7,12 +7,14 @@ image size.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vitreous.checksums import file_sha256
@@ -28,10 +30,14 @@ from vitreous.weights.catalog import (
     entry_of_hash,
     find_entry,
 )
-from vitreous.weights.infer import FREE, GivenFields, infer
-from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX, Checkpoint, config_of
-from vitreous.weights.rules.keys import axes_of, gather, shapes_of, strip_prefix
-from vitreous.weights.rules.language import Format
+from vitreous.weights.hub import resolve
+from vitreous.weights.io.files import (
+    FOLDER_FILES,
+    SHARD_INDEX,
+    Checkpoint,
+    config_of,
+    read_tensors,
+)
 from vitreous.weights.timm_files import (
     is_timm,
     read_timm_labels,
@@ -133,6 +139,48 @@ def core_epsilon(config: CompositeConfig) -> float:
     """Of the norms of the model inside one with this config."""
     usual = configure(getattr(config, config.part))[1]
     return float(config.core_fields().get("norm_eps", usual.norm_eps))
+
+
+class WeightFile(Checkpoint):
+    """A checkpoint, and what it states about itself."""
+
+    @functools.cached_property
+    def stated(self) -> Stated:
+        return stated_by(self)
+
+
+def open_weights(
+    source: str | Path | Mapping[str, Any] | Checkpoint, inside: str | None = None
+) -> WeightFile:
+    """Find a checkpoint and read it: a file, a folder, hf:owner/name[@revision], a name from the
+    catalog, tensors by name, or what was read already."""
+    if isinstance(source, WeightFile):
+        return source
+    if isinstance(source, Mapping):
+        given = "the given state dict"
+        return WeightFile(_as_tensors(source), {}, Path(), source=given)
+    if isinstance(source, str | Path):
+        path, called = resolve(str(source)), str(source)
+        source = replace(read_tensors(path, inside=inside), source=called)
+    if not isinstance(source, Checkpoint):
+        raise CheckpointError(
+            f"expected a path or a state dict, got {type(source).__name__}: pass model.state_dict()"
+        )
+    return WeightFile(**vars(source))
+
+
+def _as_tensors(given: Mapping[str, Any]) -> dict[str, Tensor]:
+    tensors = {}
+    for key, value in given.items():
+        try:
+            if not isinstance(key, str):
+                raise TypeError("its key is no string")
+            tensors[key] = value if isinstance(value, Tensor) else torch.tensor(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(
+                f"the given state dict: {key!r} is not a tensor by name: {error}"
+            ) from error
+    return tensors
 
 
 def stated_by(checkpoint: Checkpoint) -> Stated:
@@ -239,15 +287,3 @@ def _of_run(config: Mapping[str, Any]) -> Stated:
         },
         licence=str(table("origin").get("licence", "")),
     )
-
-
-def infer_changes(
-    name: str, changes: dict[str, Any], model: Model, tensors: Mapping[str, Tensor], rules: Format
-) -> dict[str, Any]:
-    """`changes` of `model`, completed with classes, channels and image size from the tensors'
-    shapes."""
-    plain = strip_prefix(shapes_of(tensors), rules)
-    shapes = gather(rules, plain, model.state_dict()).shapes
-    ways = infer(shapes, axes_of(model), GivenFields(name, changes, search=False))
-    shown = [{k: v for k, v in way.changes.items() if k in FREE} for way in ways]
-    return {**(shown[0] if shown and shown.count(shown[0]) == len(shown) else {}), **changes}
