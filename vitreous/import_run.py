@@ -39,9 +39,9 @@ from vitreous.tasks.task import Task
 from vitreous.weights.adopt import files_of, find
 from vitreous.weights.catalog import catalog, meant, named
 from vitreous.weights.convert import written_aside
+from vitreous.weights.fields import FREE, difference
 from vitreous.weights.hub import cache_folder, resolve
 from vitreous.weights.importing import FitOptions, import_weights, load
-from vitreous.weights.infer import FREE, difference
 from vitreous.weights.reading import Assumed, Reading
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted

@@ -223,7 +223,7 @@ def test_what_theirs_cannot_be_is_refused(tmp_path):
     write_tensors(own, exported, "safetensors", own_metadata(model))
     with pytest.raises(CheckpointError, match="has a resnet-18, 34, 50 or 101"):
         convert(own, tmp_path / "folder", to_format="huggingface")
-    for field, value in {"placed": True, "temperature": 20.0}.items():
+    for field, value in {"add_position": True, "temperature": 20.0}.items():
         changed = {"image_size": 64, "backbone_fields": small, field: value}
         ours = vitreous.create("detr", backbone="resnet", **changed)
         for format in ("huggingface", "official"):

@@ -16,6 +16,7 @@ from vitreous.config import flat, merged, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.models import FAMILIES, configure, family_of
 from vitreous.models.model import Model
+from vitreous.weights.fields import FREE
 from vitreous.weights.identify import (
     as_projection,
     blank_model,
@@ -23,7 +24,6 @@ from vitreous.weights.identify import (
     gathered_for,
     readings,
 )
-from vitreous.weights.infer import FREE
 from vitreous.weights.io.files import SHARD_INDEX, Checkpoint
 from vitreous.weights.origin import HIDDEN_FIELDS, Stated, WeightFile, known_file, open_weights
 from vitreous.weights.reading import Reading

@@ -23,15 +23,8 @@ from vitreous.errors import CheckpointError
 from vitreous.models import FAMILIES, configure, create, family_of
 from vitreous.models.model import Model
 from vitreous.weights.families import STATE_DICTS, state_dict_of
-from vitreous.weights.infer import (
-    FREE,
-    HEAD_WIDTH,
-    GivenFields,
-    Inferred,
-    best,
-    infer,
-    of_likeliest_families,
-)
+from vitreous.weights.fields import FREE, GivenFields, Inferred
+from vitreous.weights.infer import HEAD_WIDTH, best, infer, of_likeliest_families
 from vitreous.weights.origin import HIDDEN_FIELDS, Stated, WeightFile
 from vitreous.weights.reading import Assumed, Reading
 from vitreous.weights.rules.formats import OWN, find_format, formats
@@ -70,15 +63,13 @@ def readings(
     if too_many_names(file.tensors):
         return []
     stated = stated or file.stated
-    certain: dict[str, Any] = {}
-    named = stated.model
+    named, certain = stated.model, dict[str, Any]()
     if named is not None and (model is None or configure(model)[0] == configure(named)[0]):
         model, certain = model or named, stated.fields
-    said = _said(file.settings)
+    said = _settings(file.settings)
     heads = {"heads": said["heads"].value} if "heads" in said else {}
     candidates = _candidates(file, format, model)
-    for given in [fields, {}] if fields else [{}]:
-        known = {**certain, **(given or {})}
+    for known in [{**certain, **fields}, certain] if fields else [certain]:
         told = {name: value for name, value in heads.items() if name not in known}
         for also in [told, {}] if told else [{}]:  # those of another part may not fit
             if found := _complete(candidates, model, {**also, **known}):
@@ -87,7 +78,7 @@ def readings(
     return []
 
 
-def _explained(reading: Reading, said: Mapping[str, Said], told: Mapping[str, Any]) -> Assumed:
+def _explained(reading: Reading, said: Mapping[str, Setting], told: Mapping[str, Any]) -> Assumed:
     """What is assumed, with what the file says about it; told: what is taken because of that."""
     own: Assumed = {name: (value, said[name].words) for name, value in told.items()}
     return own | {
@@ -96,14 +87,14 @@ def _explained(reading: Reading, said: Mapping[str, Said], told: Mapping[str, An
     }
 
 
-class Said(NamedTuple):
+class Setting(NamedTuple):
     """What a file says about a field of ours, by its own names of it."""
 
     value: Any
     words: str
 
 
-def _said(settings: Mapping[str, Any]) -> dict[str, Said]:
+def _settings(settings: Mapping[str, Any]) -> dict[str, Setting]:
     """The settings of a training checkpoint that are about fields of ours, of one meaning each."""
     found: dict[str, list[str]] = {}
     values: dict[str, list[Any]] = {}
@@ -112,7 +103,7 @@ def _said(settings: Mapping[str, Any]) -> dict[str, Said]:
         found.setdefault(ours, []).append(f"{theirs}={value!r}")
         values.setdefault(ours, []).append(value)
     return {
-        ours: Said(values[ours][0], f"the file says {', '.join(words[:3])}")
+        ours: Setting(values[ours][0], f"the file says {', '.join(words[:3])}")
         for ours, words in found.items()
         if all(value == values[ours][0] for value in values[ours])
     }

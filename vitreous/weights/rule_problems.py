@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from vitreous.models import build
+from vitreous.weights.fields import Inferred, parameter_names
 from vitreous.weights.identify import infer_by_rules
-from vitreous.weights.infer import Inferred, parameter_names
 from vitreous.weights.origin import WeightFile
 from vitreous.weights.reading import Reading
 from vitreous.weights.rules.formats import find_format
