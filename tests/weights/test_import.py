@@ -21,9 +21,10 @@ from vitreous.models.vit import ViTConfig
 from vitreous.weights.families import state_dict_of
 from vitreous.weights.identify import readings
 from vitreous.weights.io.files import write_tensors
-from vitreous.weights.origin import HIDDEN_FIELDS, open_weights, own_metadata
+from vitreous.weights.origin import open_weights, own_metadata
 from vitreous.weights.rules.exporting import MAX_LISTED
 from vitreous.weights.rules.formats import OWN, find_format, formats
+from vitreous.weights.stated import HIDDEN_FIELDS
 
 POSITIONS = tuple(records(type_hints(ViTConfig)["position"]))
 

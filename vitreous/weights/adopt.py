@@ -25,12 +25,13 @@ from vitreous.weights.identify import (
     readings,
 )
 from vitreous.weights.io.files import SHARD_INDEX, Checkpoint
-from vitreous.weights.origin import HIDDEN_FIELDS, Stated, WeightFile, known_file, open_weights
+from vitreous.weights.origin import WeightFile, known_file, open_weights
 from vitreous.weights.reading import Reading
 from vitreous.weights.rule_problems import rule_problems
 from vitreous.weights.rules.formats import OWN, formats
 from vitreous.weights.rules.keys import first_keys, gather
 from vitreous.weights.rules.language import Format
+from vitreous.weights.stated import HIDDEN_FIELDS, Stated
 
 
 def find(

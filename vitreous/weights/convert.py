@@ -29,10 +29,11 @@ from vitreous.weights.io.files import (
     config_of,
     write_tensors,
 )
-from vitreous.weights.origin import HIDDEN_FIELDS, Stated, own_metadata, own_tensors
+from vitreous.weights.origin import own_metadata, own_tensors
 from vitreous.weights.rules.exporting import export_weights
 from vitreous.weights.rules.formats import OWN, find_format
 from vitreous.weights.rules.report import ImportReport
+from vitreous.weights.stated import HIDDEN_FIELDS, Stated
 from vitreous.weights.timm_files import make_timm_config
 from vitreous.weights.transformers_files import (
     PREPROCESSOR_FILE,

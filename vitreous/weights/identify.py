@@ -25,7 +25,7 @@ from vitreous.models.model import Model
 from vitreous.weights.families import STATE_DICTS, state_dict_of
 from vitreous.weights.fields import FREE, GivenFields, Inferred
 from vitreous.weights.infer import HEAD_WIDTH, best, infer, of_likeliest_families
-from vitreous.weights.origin import HIDDEN_FIELDS, Stated, WeightFile
+from vitreous.weights.origin import WeightFile
 from vitreous.weights.reading import Assumed, Reading
 from vitreous.weights.rules.formats import OWN, find_format, formats
 from vitreous.weights.rules.keys import (
@@ -38,6 +38,7 @@ from vitreous.weights.rules.keys import (
     title,
 )
 from vitreous.weights.rules.language import Format
+from vitreous.weights.stated import HIDDEN_FIELDS, Stated
 
 MOST_TENSORS, MOST_KINDS, LONGEST_NAME = 10_000, 2_000, 500
 """What no model reaches: tensors, names that differ in more than numbers, and letters of a name. A

@@ -13,11 +13,12 @@ from vitreous.models.model import Model
 from vitreous.models.old_fields import today
 from vitreous.weights.identify import gathered_for
 from vitreous.weights.io.files import Checkpoint
-from vitreous.weights.origin import HIDDEN_FIELDS, open_weights
+from vitreous.weights.origin import open_weights
 from vitreous.weights.reading import Reading
 from vitreous.weights.rules.formats import check_names
 from vitreous.weights.rules.keys import title
 from vitreous.weights.rules.report import ImportReport
+from vitreous.weights.stated import HIDDEN_FIELDS
 from vitreous.weights.transfer import Transfer
 
 

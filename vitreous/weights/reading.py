@@ -8,9 +8,10 @@ from typing import Any
 
 from vitreous.config import option_text
 from vitreous.models.model import Model
-from vitreous.weights.origin import Stated, WeightFile
+from vitreous.weights.origin import WeightFile
 from vitreous.weights.rules.keys import Gathered
 from vitreous.weights.rules.language import Format
+from vitreous.weights.stated import Stated
 
 Assumed = dict[str, tuple[Any, str]]
 """Config fields that the tensors do not show: the value taken, and why."""

@@ -21,7 +21,6 @@ from vitreous.models.extras import Extras
 from vitreous.models.model import Model
 from vitreous.weights.families import state_dict_of
 from vitreous.weights.identify import detect_format, differing_fields
-from vitreous.weights.origin import core_epsilon
 from vitreous.weights.reading import Reading
 from vitreous.weights.rules.formats import OWN
 from vitreous.weights.rules.keys import (
@@ -35,6 +34,7 @@ from vitreous.weights.rules.keys import (
 from vitreous.weights.rules.language import Format, Rule
 from vitreous.weights.rules.patterns import left_by, pattern_of, to_ours, unit_advice
 from vitreous.weights.rules.report import ImportReport, Misfit
+from vitreous.weights.stated import core_epsilon
 
 FEW_FIT = 10
 """Where fewer than one in so many tensors fit, a checkpoint is for another model."""
