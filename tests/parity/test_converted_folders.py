@@ -8,6 +8,7 @@ import timm
 import torch
 import transformers
 from compare import TOLERANCE, perturb, picture, relative_error
+from runs import own_file
 
 import vitreous
 from vitreous.errors import VitreousError
@@ -15,7 +16,6 @@ from vitreous.weights.adopt import find
 from vitreous.weights.convert import convert
 from vitreous.weights.importing import load
 from vitreous.weights.io.files import write_tensors
-from vitreous.weights.origin import own_metadata
 from vitreous.weights.timm_files import argument_maps
 
 VIT = {"image_size": 32, "patch": 8, "dim": 48, "depth": 2, "heads": 4, "mlp_dim": 96, "classes": 7}
@@ -68,9 +68,7 @@ def written(tmp_path, family, changes):
     if fields.get("head") == "none":
         del fields["classes"]
     model = perturb(vitreous.create(family, **fields))
-    path = tmp_path / "own.safetensors"
-    write_tensors(path, model.state_dict(), "safetensors", own_metadata(model))
-    return model, path
+    return model, own_file(tmp_path / "own.safetensors", model)
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torchvision
 from compare import TOLERANCE, perturb, picture, relative_error
+from runs import own_file
 from transformers import DetrConfig, DetrForObjectDetection
 from transformers.loss.loss_for_object_detection import ForObjectDetectionLoss, HungarianMatcher
 
@@ -216,11 +217,7 @@ def test_what_ours_cannot_be_is_refused(tmp_path, fields, says):
 def test_what_theirs_cannot_be_is_refused(tmp_path):
     small = {"block": "basic", "stages": (1, 1), "width": 8, "norm": "frozen"}
     model = vitreous.create("detr", image_size=64, backbone="resnet", backbone_fields=small)
-    from vitreous.weights.origin import own_metadata
-
-    own = tmp_path / "own.safetensors"
-    exported = vitreous.export_weights(model, "vitreous")
-    write_tensors(own, exported, "safetensors", own_metadata(model))
+    own = own_file(tmp_path / "own.safetensors", model)
     with pytest.raises(CheckpointError, match="has a resnet-18, 34, 50 or 101"):
         convert(own, tmp_path / "folder", to_format="huggingface")
     for field, value in {"add_position": True, "temperature": 20.0}.items():
