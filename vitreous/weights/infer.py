@@ -30,14 +30,13 @@ from vitreous.errors import ConfigError
 from vitreous.models import FAMILIES, Family, build, canonical, configure
 from vitreous.weights.families import STATE_DICTS
 from vitreous.weights.families.state_dict import Shapes
+from vitreous.weights.families.vit import MAX_MARGIN
 from vitreous.weights.fields import FREE, GivenFields, Inferred, difference, variations
 
 SIZES = ("dim", "depth", "depths", "stages", "width", "patch", "encoder_depth", "decoder_depth")
 """Fields by which most variants are ruled out before any is built."""
 HEAD_WIDTH = 64
 """The usual width of an attention head."""
-MAX_MARGIN = 64
-"""So many pixels may convolutions without padding take off an image."""
 MAX_CHANGES = 4
 """How many fields may differ from a variant for a model to be called by its name."""
 

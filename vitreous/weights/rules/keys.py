@@ -12,8 +12,9 @@ from torch import Tensor
 
 from vitreous.config import flat, pair
 from vitreous.models.model import Model
-from vitreous.weights.rules.language import Format, Place, Rule, Shape, placeholders
+from vitreous.weights.rules.language import Format, Place, Rule, Shape
 from vitreous.weights.rules.patterns import axes_in, our_shape, repeated
+from vitreous.weights.rules.templates import placeholders
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
