@@ -28,7 +28,6 @@ from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
 from vitreous.weights.adopt import find
 from vitreous.weights.families import state_dict_of
-from vitreous.weights.hub import resolve
 from vitreous.weights.identify import detect_format, readings
 from vitreous.weights.importing import import_weights
 from vitreous.weights.origin import WeightFile, known_file, open_weights
@@ -109,9 +108,10 @@ def find_start(recipe: Recipe) -> Start:
     labels = labels_of(stated.names) if stated.names else None
     if labels is None and stated.labels in SETS:
         labels = labels_for(0, stated.labels)
-    opened = replace(stored, source=str(resolve(recipe.weights)))
+    if not Path(recipe.weights).exists():  # what the catalog states is about another model
+        stored = replace(stored, source="")
     preprocess = known_preprocess(stated.preprocessing)
-    return Start(origin[0], origin[1], labels, preprocess, opened, assumed)
+    return Start(origin[0], origin[1], labels, preprocess, stored, assumed)
 
 
 def _encoder_of(
