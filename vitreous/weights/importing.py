@@ -61,10 +61,11 @@ def import_weights(
         "norm_eps", "heads", "activation", "pool" …
     inside: the entry to take from a training checkpoint ("model_ema").
     """
-    file = open_weights(source, inside)
-    options = _Options(model, keep, reinit, drop, resample, source_grid, adapt_channels)
-    gathered = gathered_for(model, file, format, options.reinit)
-    return _load(model, Reading(file, file.stated, gathered, title(model), {}, model), options)
+    file, reinit = open_weights(source, inside), _patterns("reinit", reinit)
+    gathered = gathered_for(model, file, format, reinit)
+    reading = Reading(file, file.stated, gathered, title(model), {}, model)
+    grid, adapt = source_grid, adapt_channels
+    return _load(model, reading, keep, reinit, drop, resample, grid, adapt)
 
 
 def load(reading: Reading, **fit: Unpack[FitOptions]) -> tuple[Model, ImportReport]:
@@ -72,33 +73,9 @@ def load(reading: Reading, **fit: Unpack[FitOptions]) -> tuple[Model, ImportRepo
     `import_weights`."""
     model = create(reading.model, **reading.fields).eval()
     model.name = reading.name or model.name
-    report = _load(model, reading, _Options(model, reading.keep, **fit))
+    report = _load(model, reading, reading.keep, **fit)
     report.notes += [f"{reading.source} may also be {other}" for other in reading.also]
     return model, report
-
-
-class _Options:
-    """Those of `import_weights`, checked."""
-
-    def __init__(
-        self,
-        model: Model,
-        keep: Iterable[str],
-        reinit: Iterable[str] = (),
-        drop: Iterable[str] = (),
-        resample: str | None = None,
-        source_grid: Size | None = None,
-        adapt_channels: bool = False,
-    ) -> None:
-        if resample not in (None, "bicubic", "bilinear"):
-            raise ConfigError(f"resample = {resample!r}: use 'bicubic' or 'bilinear'")
-        self.resample, self.adapt_channels = resample, adapt_channels
-        self.reinit, self.drop = _patterns("reinit", reinit), _patterns("drop", drop)
-        self.keep = [today(name, type(model.config)) for name in _patterns("keep", keep)]
-        for field in self.keep:
-            if field not in HIDDEN_FIELDS:
-                raise ConfigError(f"keep = {field!r}: use one of {', '.join(HIDDEN_FIELDS)}")
-        self.grid = None if source_grid is None else pair("source_grid", source_grid)
 
 
 def _patterns(option: str, given: Any) -> list[str]:
@@ -108,16 +85,32 @@ def _patterns(option: str, given: Any) -> list[str]:
     return list(given)
 
 
-def _load(model: Model, reading: Reading, options: _Options) -> ImportReport:
-    rules, stated, keep = reading.rules, reading.stated, options.keep
+def _load(
+    model: Model,
+    reading: Reading,
+    keep: Iterable[str],
+    reinit: Iterable[str] = (),
+    drop: Iterable[str] = (),
+    resample: str | None = None,
+    source_grid: Size | None = None,
+    adapt_channels: bool = False,
+) -> ImportReport:
+    if resample not in (None, "bicubic", "bilinear"):
+        raise ConfigError(f"resample = {resample!r}: use 'bicubic' or 'bilinear'")
+    keep = [today(name, type(model.config)) for name in _patterns("keep", keep)]
+    for field in keep:
+        if field not in HIDDEN_FIELDS:
+            raise ConfigError(f"keep = {field!r}: use one of {', '.join(HIDDEN_FIELDS)}")
+    grid = None if source_grid is None else pair("source_grid", source_grid)
+    rules, stated = reading.rules, reading.stated
     check_names(rules, family_of(model), model.state_dict())
-    work = Transfer(model, reading, options.reinit)
-    tensors, gathered = work.tensors(options.drop)
+    work = Transfer(model, reading, _patterns("reinit", reinit))
+    tensors, gathered = work.tensors(_patterns("drop", drop))
     used = work.convert(tensors, gathered)
     work.sort_other_keys(tensors, used)
     work.note_idle_rules(tensors)
-    work.fit_grid(options.resample, options.grid)
-    work.fit_input(options.adapt_channels)
+    work.fit_grid(resample, grid)
+    work.fit_input(adapt_channels)
     work.check_shapes()
     work.compare_fields(keep)
     if work.misfit:
