@@ -27,6 +27,7 @@ from vitreous.tasks import PRETRAINING, task_class
 from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
 from vitreous.weights.adopt import find
+from vitreous.weights.blank import without_values
 from vitreous.weights.families import state_dict_of
 from vitreous.weights.identify import detect_format, readings
 from vitreous.weights.importing import import_weights
@@ -91,7 +92,7 @@ def find_start(recipe: Recipe) -> Start:
     if stated.model is None and recipe.model is not None:  # as `find` does, if it is not named
         stated = known_file(stated, stored.path)
     if origin is not None and recipe.method is None and origin[0] in PRETRAINED:
-        with torch.device("meta"):
+        with without_values():
             whole = create(origin[0], **origin[1])
         known = known_preprocess(stated.preprocessing)
         return _encoder_of(lambda: whole, stored.tensors, known, recipe)
@@ -121,7 +122,7 @@ def _encoder_of(
     recipe: Recipe,
 ) -> Start:
     """What was pre-trained, without what only pre-training needs."""
-    with torch.device("meta"):
+    with without_values():
         core, owner = whole().core, f"{FAMILIES[family_of(whole())].part}."
     family = family_of(core)
     name = core.name if core.name in model_names() else family
@@ -134,7 +135,7 @@ def _encoder_of(
 def _stored_model(model: str, recipe: Recipe, stored: WeightFile) -> tuple[str, dict[str, Any]]:
     """The model that a file without a config is for: `model` if the file has all of its parameters,
     or else a classifier: the one that its tensors show, or the one inside `model`."""
-    with torch.device("meta"):
+    with without_values():
         whole = create(model, **config_fields(recipe.fields))
     try:
         detect_format(whole, stored.tensors, str(recipe.weights))
@@ -234,7 +235,7 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
     about = state_dict_of(into)
     reinit = [] if keep else [*(about.behind_maps if inside else about.classwise(model))]
     if not inside:
-        with torch.device("meta"):
+        with without_values():
             parts = dict(create(start.model, **start.fields).named_children())
         # what the model of the weights does not have, such as a detector's mask head
         reinit += [f"{name}.*" for name, _ in model.named_children() if name not in parts]

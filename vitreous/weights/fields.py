@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import torch
-
 from vitreous.config import (
     HIDDEN,
     SETTING,
@@ -27,6 +25,7 @@ from vitreous.config import (
 )
 from vitreous.errors import ConfigError
 from vitreous.models import FAMILIES, build
+from vitreous.weights.blank import without_values
 
 FREE = ("classes", "channels", "image_size")
 """Fields in which a model differs from its named variant without being another one."""
@@ -148,7 +147,7 @@ def parameter_names(family: str) -> frozenset[str]:
         {"tokens": "class+distillation", "pool": "both"},
     ):
         try:
-            with torch.device("meta"):
+            with without_values():
                 model = build(family, changed(base, fitting(base, change)))
         except ConfigError:
             continue

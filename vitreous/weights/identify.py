@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from vitreous.config import FOREIGN_FIELDS, flat, kind_of
 from vitreous.errors import CheckpointError
 from vitreous.models import FAMILIES, configure, create, family_of
 from vitreous.models.model import Model
+from vitreous.weights.blank import without_values
 from vitreous.weights.families import STATE_DICTS, state_dict_of
 from vitreous.weights.fields import FREE, GivenFields, Inferred
 from vitreous.weights.infer import HEAD_WIDTH, best, infer, of_likeliest_families
@@ -256,7 +256,7 @@ def blank_model(name: str, fields: Mapping[str, Any], before: Model | None = Non
     """The model without values; the one that was made before, if it is the same."""
     if before is not None and configure(name, **fields)[1] == before.config:
         return before
-    with torch.device("meta"):
+    with without_values():
         return create(name, **fields)
 
 

@@ -28,6 +28,7 @@ from vitreous.config import (
 )
 from vitreous.errors import ConfigError
 from vitreous.models import FAMILIES, Family, build, canonical, configure
+from vitreous.weights.blank import without_values
 from vitreous.weights.families import STATE_DICTS
 from vitreous.weights.families.state_dict import Shapes
 from vitreous.weights.families.vit import MAX_MARGIN
@@ -287,7 +288,7 @@ class _Search:
     def _prove(self, config: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What a model of this config misses, and what it has no place for."""
         try:
-            with torch.device("meta"):
+            with without_values():
                 model = build(self.family, config)
         except ConfigError:
             return tuple(self.shapes), tuple(self.shapes)

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from vitreous.models import build
+from vitreous.weights.blank import without_values
 from vitreous.weights.fields import Inferred, parameter_names
 from vitreous.weights.identify import infer_by_rules
 from vitreous.weights.origin import WeightFile
@@ -105,7 +104,7 @@ def _merged(rows: Iterable[str]) -> list[str]:
 
 
 def _misfits(nearest: Inferred, shapes: Mapping[str, Shape]) -> Iterable[str]:
-    with torch.device("meta"):
+    with without_values():
         model = build(nearest.family, nearest.config)
     ours = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     for name in nearest.misfits:

@@ -19,6 +19,7 @@ from vitreous.models.composite import CompositeConfig
 from vitreous.models.extras import KEY as EXTRAS
 from vitreous.models.extras import Extras
 from vitreous.models.model import Model
+from vitreous.weights.blank import without_values
 from vitreous.weights.families import state_dict_of
 from vitreous.weights.identify import detect_format, differing_fields
 from vitreous.weights.reading import Reading
@@ -343,7 +344,7 @@ class Transfer:
         config = _with_epsilon(before, value, inner)
         if config == before:
             return
-        with torch.device("meta"):
+        with without_values():
             like = build(family_of(model), config)
         modules: dict[str, Any] = dict(model.named_modules())
         for name, module in like.named_modules():
