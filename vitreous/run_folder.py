@@ -35,7 +35,8 @@ from vitreous.models import FAMILIES, configure, create, stored_fields
 from vitreous.models.model import Model
 from vitreous.tasks import PRETRAINING, task_class
 from vitreous.weights.blank import without_values
-from vitreous.weights.io.files import Checkpoint, read_tensors, write_tensors
+from vitreous.weights.io.checkpoint import Checkpoint
+from vitreous.weights.io.files import read_tensors, write_tensors
 from vitreous.weights.origin import own_metadata, own_tensors
 from vitreous.wording import counted
 

@@ -24,7 +24,8 @@ from vitreous.weights.identify import (
     gathered_for,
     readings,
 )
-from vitreous.weights.io.files import SHARD_INDEX, Checkpoint
+from vitreous.weights.io.checkpoint import Checkpoint
+from vitreous.weights.io.files import SHARD_INDEX
 from vitreous.weights.origin import WeightFile, known_file, open_weights
 from vitreous.weights.reading import Reading
 from vitreous.weights.rule_problems import rule_problems

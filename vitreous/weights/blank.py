@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,13 +22,8 @@ class _Undrawn(TorchFunctionMode):
     takes seconds."""
 
     def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        options = kwargs or {}
         if getattr(function, "__name__", "") == "normal_":
-            return args[0] if args else options["tensor"]
-        return function(*args, **options)
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs or {})

@@ -22,13 +22,8 @@ from vitreous.models.model import Model
 from vitreous.models.old_fields import upgraded_fields
 from vitreous.weights.adopt import find
 from vitreous.weights.importing import FitOptions, import_weights, load
-from vitreous.weights.io.files import (
-    FOLDER_FILES,
-    SHARD_INDEX,
-    Checkpoint,
-    config_of,
-    write_tensors,
-)
+from vitreous.weights.io.checkpoint import Checkpoint
+from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX, config_of, write_tensors
 from vitreous.weights.origin import own_metadata, own_tensors
 from vitreous.weights.rules.exporting import export_weights
 from vitreous.weights.rules.formats import OWN, find_format

@@ -12,7 +12,7 @@ from vitreous.models import create, family_of
 from vitreous.models.model import Model
 from vitreous.models.old_fields import today
 from vitreous.weights.identify import gathered_for
-from vitreous.weights.io.files import Checkpoint
+from vitreous.weights.io.checkpoint import Checkpoint
 from vitreous.weights.origin import open_weights
 from vitreous.weights.reading import Reading
 from vitreous.weights.rules.formats import check_names

@@ -29,13 +29,8 @@ from vitreous.weights.catalog import (
     find_entry,
 )
 from vitreous.weights.hub import resolve
-from vitreous.weights.io.files import (
-    FOLDER_FILES,
-    SHARD_INDEX,
-    Checkpoint,
-    config_of,
-    read_tensors,
-)
+from vitreous.weights.io.checkpoint import Checkpoint
+from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX, config_of, read_tensors
 from vitreous.weights.stated import Origin, Stated
 from vitreous.weights.timm_files import is_timm, read_timm
 from vitreous.weights.transformers_files import read_json, read_transformers
@@ -74,8 +69,7 @@ def open_weights(
     if isinstance(source, WeightFile):
         return source
     if isinstance(source, Mapping):
-        given = "the given state dict"
-        return WeightFile(_as_tensors(source), {}, Path(), source=given)
+        return WeightFile(_as_tensors(source), source="the given state dict")
     if isinstance(source, str | Path):
         path, called = resolve(str(source)), str(source)
         source = replace(read_tensors(path, inside=inside), source=called)
