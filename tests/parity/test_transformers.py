@@ -311,8 +311,8 @@ def small_swins(kind=hf.SwinForImageClassification, size=(32, 32), patch=4, **op
     [
         {},
         {"size": (64, 96)},
-        {"size": (52, 76)},  # 13x19 and 7x10 patches: filled up to whole windows
-        {"size": (50, 75)},  # filled up to whole patches too
+        {"size": (52, 76)},  # 13x19 and 7x10 patches: padded to whole windows
+        {"size": (50, 75)},  # padded to whole patches too
         {"depths": [1, 3]},
         {"patch": 2, "size": (32, 48)},
         {"qkv_bias": False, "mlp_ratio": 2.5},

@@ -466,13 +466,13 @@ def test_any_model_goes_there_and_back_or_is_refused_by_name(fields, format):
         fields["head_dim"] = 8
     ours = perturb(vitreous.create("vit", dim=16, **fields))
     rules = find_format(format, "vit")
-    homeless = [n for n in ours.state_dict() if rules.rule_for(n) is None]
+    unknown = [n for n in ours.state_dict() if rules.rule_for(n) is None]
     unable = rules.unsupported(ours.config)
-    if homeless or unable:
-        says = "has no rule for" if homeless else "do not support"
+    if unknown or unable:
+        says = "has no rule for" if unknown else "do not support"
         with pytest.raises(CheckpointError, match=says) as caught:
             vitreous.export_weights(ours, format)
-        assert all(name in str(caught.value) for name in homeless[:MAX_LISTED] or unable)
+        assert all(name in str(caught.value) for name in unknown[:MAX_LISTED] or unable)
         return
     exported = vitreous.export_weights(ours, format)
     again = perturb(vitreous.create("vit", dim=16, **fields), seed=1)

@@ -30,7 +30,7 @@ class Reading:
     fields: dict[str, Any]
     """The arguments of `create` besides the model's name."""
     blank: Model
-    """The model without values, on the meta device; or the one that is to be filled."""
+    """The model without values, on the meta device; or the one that the weights go into."""
     assumed: Assumed = field(default_factory=dict)
     unused: tuple[str, ...] = ()
     """Keys that the model has no place for."""
