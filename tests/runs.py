@@ -13,11 +13,19 @@ from vitreous.labels import LabelMap, NoLabels
 from vitreous.models import family_of
 from vitreous.run_folder import Run, RunConfig, versions
 from vitreous.train.recipe import Recipe, write_recipe
+from vitreous.weights.io.files import write_tensors
+from vitreous.weights.origin import own_metadata
 
 OLD_RUNS = Path(__file__).parent / "old_runs" / "8922915"
 """Trained ones, small: classify, segment, detect."""
 VIT = {"dim": 48, "depth": 2, "heads": 3, "mlp_dim": 96, "patch": 8}
 NAMES = ("red", "green", "blue", "grey", "black")
+
+
+def own_file(path, model):
+    """Weights as a file of ours, which states its model."""
+    write_tensors(path, model.state_dict(), "safetensors", own_metadata(model))
+    return path
 
 
 def write_run(folder, model, labels, preprocess, task="classify", data="digits"):

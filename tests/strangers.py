@@ -61,18 +61,19 @@ class Stranger(nn.Module):
 
 
 class TorchEncoder(Stranger):
-    """torch.nn.TransformerEncoder behind a convolution; the norm in it, or in the head as well."""
+    """torch.nn.TransformerEncoder behind a convolution; a norm in it, or in the head as well, or
+    none."""
 
-    def __init__(self, norm_first=True, norms=1):
+    def __init__(self, norm_first=True, norms=1, activation="gelu"):
         super().__init__()
         self.cut, self.answer = nn.Conv2d(3, DIM, 8, 8), nn.Linear(DIM, CLASSES)
         self.cls, self.pos = parameter(1, 1, DIM), parameter(1, 17, DIM)
-        self.body = encoder(norm_first, norm=nn.LayerNorm(DIM))
+        self.body = encoder(norm_first, activation, nn.LayerNorm(DIM) if norms else None)
         self.ln = nn.LayerNorm(DIM) if norms > 1 else nn.Identity()
         norm = "pre" if norm_first else "post"
         more = '\n"pooled_norm.{p}" = "ln.{p}"' if norms > 1 else ""
         self.rules = f"""
-numbers = {{ norm_eps = 1e-5, heads = 3, norm = "{norm}" }}
+numbers = {{ norm_eps = 1e-5, heads = 3, norm = "{norm}", activation = "{activation}" }}
 [rules]
 "patch.{{p}}" = "cut.{{p}}"
 {TOKEN}
@@ -557,6 +558,7 @@ STRANGERS = {
     "torch, norm first": TorchEncoder,
     "torch, norm last": lambda: TorchEncoder(norm_first=False),
     "torch, two norms": lambda: TorchEncoder(norms=2),
+    "torch, other parts": lambda: TorchEncoder(norm_first=False, norms=0, activation="relu"),
     "a layer per head": PerHead,
     "keras": KerasLike,
     "a slice per head": Slices,

@@ -36,12 +36,13 @@ from vitreous.models.model import Model
 from vitreous.run_folder import OpenedRun, Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
 from vitreous.tasks.task import Task
-from vitreous.weights.adopt import Found, files_of, find
+from vitreous.weights.adopt import files_of, find
 from vitreous.weights.catalog import catalog, meant, named
 from vitreous.weights.convert import written_aside
+from vitreous.weights.fields import FREE, difference
 from vitreous.weights.hub import cache_folder, resolve
-from vitreous.weights.importing import FitOptions, import_weights
-from vitreous.weights.infer import FREE, difference
+from vitreous.weights.importing import FitOptions, import_weights, load
+from vitreous.weights.reading import Assumed, Reading
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted
 
@@ -65,7 +66,7 @@ class Imported:
     path: Path
     config: RunConfig
     report: ImportReport
-    assumed: dict[str, tuple[Any, str]]
+    assumed: Assumed
     """Fields of the model that the tensors do not show: the value taken, and why."""
     notes: tuple[str, ...] = ()
 
@@ -75,7 +76,7 @@ class Imported:
 
 def import_into(
     folder: Path,
-    found: Found,
+    found: Reading,
     *,
     labels: Any = None,
     task: str | None = None,
@@ -95,7 +96,7 @@ def import_into(
     headless = not names_classes(blank)
     kind = _task(blank, headless, task, found)
     # First of all: what does not fit is not worth further questions.
-    model, report = found.load(**fit)
+    model, report = load(found, **fit)
     if headless and labels is not None:
         raise ConfigError(f"labels = {labels!r}: {found.source} has no head, and so no classes")
     missing: dict[str, Any] = {}
@@ -129,7 +130,7 @@ def import_into(
 # ---- what the run folder needs
 
 
-def _task(model: Model, headless: bool, asked: str | None, found: Found) -> type[Task]:
+def _task(model: Model, headless: bool, asked: str | None, found: Reading) -> type[Task]:
     family, kind = family_of(model), "labels" if found.stated.several else None
     usual = task_of_model(family, model.config, headless=headless, truth_kind=kind)
     if asked is None:
@@ -144,7 +145,7 @@ def _task(model: Model, headless: bool, asked: str | None, found: Found) -> type
     return wanted
 
 
-def _labels(classes: int, given: Any, found: Found, missing: dict[str, Any]) -> LabelMap:
+def _labels(classes: int, given: Any, found: Reading, missing: dict[str, Any]) -> LabelMap:
     """Those given, else the source's own; placeholders where they are missing."""
     stated = found.stated
     if given is not None:
@@ -176,7 +177,7 @@ def _labels(classes: int, given: Any, found: Found, missing: dict[str, Any]) -> 
 
 
 def _preprocessing(
-    kind: type[Task], given: Mapping[str, Any], found: Found, missing: dict[str, Any]
+    kind: type[Task], given: Mapping[str, Any], found: Reading, missing: dict[str, Any]
 ) -> dict[str, Any]:
     """Fields of a `Preprocess`: those given, else the source's own."""
     values = {**found.stated.preprocessing, **given}
@@ -222,7 +223,7 @@ def known_preprocess(values: Mapping[str, Any], channels: int | None = None) -> 
     return Preprocess(**{**values, **crop}, channels=count, whole=whole)
 
 
-def _ask(found: Found, blank: Model, missing: dict[str, Any]) -> MissingError:
+def _ask(found: Reading, blank: Model, missing: dict[str, Any]) -> MissingError:
     """For everything that is missing; with the values of such a model in the catalog, if it is
     there."""
     classes, lines = getattr(blank.config, "classes", 0), []
@@ -254,11 +255,11 @@ def _ask(found: Found, blank: Model, missing: dict[str, Any]) -> MissingError:
     return MissingError(found.source, options, lines)
 
 
-def _origin(found: Found, report: ImportReport) -> dict[str, Any]:
+def _origin(found: Reading, report: ImportReport) -> dict[str, Any]:
     local = Path(found.source).exists()
     values = {
         "source": str(Path(found.source).resolve()) if local else found.source,
-        "files": {path.name: file_sha256(path) for path in files_of(found.checkpoint)},
+        "files": {path.name: file_sha256(path) for path in files_of(found.file)},
         "format": report.format,
         "licence": found.stated.licence,
         "assumed": {name: value for name, (value, _) in found.assumed.items()},
@@ -270,14 +271,14 @@ def _origin(found: Found, report: ImportReport) -> dict[str, Any]:
 # ---- writing
 
 
-def _check_folder(folder: Path, found: Found, force: bool) -> None:
+def _check_folder(folder: Path, found: Reading, force: bool) -> None:
     """Refuse to replace the source or a trained run; and anything else unless `force`, or unless
     it was imported before."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: choose another --out")
-    if folder.is_dir() and folder.samefile(found.checkpoint.path.parent):
+    if folder.is_dir() and folder.samefile(found.file.path.parent):
         raise ConfigError(
-            f"{folder}: this would replace what is imported, {found.checkpoint.path}: choose "
+            f"{folder}: this would replace what is imported, {found.file.path}: choose "
             "another --out"
         )
     if (folder / "recipe.toml").exists() or (folder / "checkpoints").exists():
@@ -333,7 +334,7 @@ def _tensors(output: Any) -> list[Tensor]:
     return [part for part in parts if isinstance(part, Tensor)]
 
 
-def _notes(config: RunConfig, found: Found, constant: bool) -> Iterable[str]:
+def _notes(config: RunConfig, found: Reading, constant: bool) -> Iterable[str]:
     stated = found.stated
     yield from stated.notes
     changed = _changed(config, found)
@@ -353,7 +354,7 @@ def _notes(config: RunConfig, found: Found, constant: bool) -> Iterable[str]:
         )
 
 
-def _changed(config: RunConfig, found: Found) -> str:
+def _changed(config: RunConfig, found: Reading) -> str:
     """Fields of the model that its name does not stand for, and that nobody gave."""
     usual, have = (configure(found.model, **each)[1] for each in ({}, config.config))
     own = {*found.given, *found.stated.fields, *FREE, "head", "norm_eps", "dynamic_size"}

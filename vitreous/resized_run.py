@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from vitreous.config import pair, size_of
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import ConfigError
 from vitreous.layers.resample import Grid
 from vitreous.models.model import Model
 from vitreous.run_folder import OpenedRun, RunConfig
+from vitreous.weights.blank import without_values
 from vitreous.weights.families import state_dict_of
 
 MODE = "bicubic"
@@ -39,7 +38,7 @@ class ResizedRun(OpenedRun):
             preprocess=_resized(run.config.preprocess, size),
         )
         try:
-            with torch.device("meta"):
+            with without_values():
                 other = self.config.create()
             other.levels(size)
         except ConfigError as error:
@@ -65,7 +64,7 @@ class ResizedRun(OpenedRun):
 
     def blank_model(self, config: RunConfig | None = None) -> Model:
         """Its positions may be larger than the file that they are made of."""
-        with torch.device("meta"):
+        with without_values():
             return (config or self.config).create()
 
 

@@ -34,7 +34,9 @@ from vitreous.layers.lora import merge_lora
 from vitreous.models import FAMILIES, configure, create, stored_fields
 from vitreous.models.model import Model
 from vitreous.tasks import PRETRAINING, task_class
-from vitreous.weights.io.files import Checkpoint, read_tensors, write_tensors
+from vitreous.weights.blank import without_values
+from vitreous.weights.io.checkpoint import Checkpoint
+from vitreous.weights.io.files import read_tensors, write_tensors
 from vitreous.weights.origin import own_metadata, own_tensors
 from vitreous.wording import counted
 
@@ -110,7 +112,7 @@ class RunConfig:
 
     def check_labels(self, where: str) -> Model:
         """One for each class of the model; which is returned without memory for its weights."""
-        with torch.device("meta"):
+        with without_values():
             blank = self.create()
         classes = blank.config.classes if names_classes(blank) else 0
         if classes != len(task_class(self.task).outputs(self.labels)):
@@ -317,7 +319,7 @@ class Run:
         """The weights of a checkpoint with the metadata that a file of ours has."""
         config, tensors = self.read_config(), self.checkpoint_weights()
         assert self.checkpoint is not None
-        with torch.device("meta"):
+        with without_values():
             metadata = own_metadata(config.create())
         return Checkpoint(tensors, metadata, self.checkpoint / STATE)
 

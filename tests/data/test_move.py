@@ -93,9 +93,9 @@ def test_masks_are_resized_by_the_middles_of_pixels(size):
     assert set(resized.unique().tolist()) == set(mask.unique().tolist())
     apart = (gray - resized).abs()
     assert (apart < 0.01).float().mean() > 0.7
-    # mirrored and resized is resized and mirrored, but where a middle falls between two pixels
-    mirrored = resized_mask(mask.flip(1), size).flip(1)
-    assert (mirrored == resized).float().mean() > 0.98
+    # flipped and resized is resized and flipped, but where a middle falls between two pixels
+    flipped = resized_mask(mask.flip(1), size).flip(1)
+    assert (flipped == resized).float().mean() > 0.98
 
 
 def scene_with_boxes():

@@ -17,7 +17,8 @@ from vitreous.errors import ConfigError
 from vitreous.layers.conv_stem import ConvLayer
 from vitreous.models.vit import ViTConfig
 from vitreous.train.optimizer import batch_norms, freeze
-from vitreous.weights.infer import GivenFields, infer
+from vitreous.weights.fields import GivenFields
+from vitreous.weights.infer import infer
 
 SMALL = {"dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "classes": 5}
 SIZE = (32, 48)

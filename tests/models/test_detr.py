@@ -335,12 +335,12 @@ def test_a_map_that_is_told_where_things_are():
     model, image = on_cells(), torch.ones(1, 3, 64, 64)
     with torch.no_grad():
         told = {}
-        for placed in (False, True):
-            model.config = dataclasses.replace(model.config, placed=placed)
+        for added in (False, True):
+            model.config = dataclasses.replace(model.config, add_position=added)
             with tap(model.steps(), lambda name, tensor: told.setdefault(name, tensor)):
                 model(image)
             alike = (told.pop("encoder.0") - told["tokens"]).std(dim=1).max() < 1e-5
-            assert alike == (not placed)
+            assert alike == (not added)
             told.clear()
 
 

@@ -11,7 +11,8 @@ from vitreous.layers.windows import into_windows, out_of_windows
 from vitreous.models import configure
 from vitreous.models.rf_detr import used_blocks
 from vitreous.tasks.objects.losses import quality_loss
-from vitreous.weights.infer import GivenFields, infer
+from vitreous.weights.fields import GivenFields
+from vitreous.weights.infer import infer
 
 SMALL = {
     "classes": 3,

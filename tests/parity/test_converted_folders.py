@@ -8,13 +8,14 @@ import timm
 import torch
 import transformers
 from compare import TOLERANCE, perturb, picture, relative_error
+from runs import own_file
 
 import vitreous
 from vitreous.errors import VitreousError
 from vitreous.weights.adopt import find
 from vitreous.weights.convert import convert
+from vitreous.weights.importing import load
 from vitreous.weights.io.files import write_tensors
-from vitreous.weights.origin import own_metadata
 from vitreous.weights.timm_files import argument_maps
 
 VIT = {"image_size": 32, "patch": 8, "dim": 48, "depth": 2, "heads": 4, "mlp_dim": 96, "classes": 7}
@@ -67,9 +68,7 @@ def written(tmp_path, family, changes):
     if fields.get("head") == "none":
         del fields["classes"]
     model = perturb(vitreous.create(family, **fields))
-    path = tmp_path / "own.safetensors"
-    write_tensors(path, model.state_dict(), "safetensors", own_metadata(model))
-    return model, path
+    return model, own_file(tmp_path / "own.safetensors", model)
 
 
 @torch.no_grad()
@@ -128,12 +127,12 @@ def test_a_raw_file_is_as_timm_computes_it_or_asks(tmp_path, name, field):
     state = {key: value.contiguous() for key, value in theirs.state_dict().items()}
     for file in (f"{name}.safetensors", "w.safetensors"):
         write_tensors(tmp_path / file, state, "safetensors")
-    ours, _ = find(tmp_path / f"{name}.safetensors").load()
+    ours, _ = load(find(tmp_path / f"{name}.safetensors"))
     images = picture(2, 3, *theirs.pretrained_cfg["input_size"][1:])
     assert relative_error(ours(images), theirs(images)) < TOLERANCE
     if field is not None:
         with pytest.raises(VitreousError, match=f"do not show its {field}: pass --set {field}="):
             find(tmp_path / "w.safetensors")
     else:
-        again, _ = find(tmp_path / "w.safetensors").load()
+        again, _ = load(find(tmp_path / "w.safetensors"))
         assert relative_error(again(images), theirs(images)) < TOLERANCE

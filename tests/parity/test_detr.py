@@ -6,6 +6,7 @@ import pytest
 import torch
 import torchvision
 from compare import TOLERANCE, perturb, picture, relative_error
+from runs import own_file
 from transformers import DetrConfig, DetrForObjectDetection
 from transformers.loss.loss_for_object_detection import ForObjectDetectionLoss, HungarianMatcher
 
@@ -69,7 +70,7 @@ def small_detrs(dilated=False, **options):
     return shaken(theirs), ours.eval()
 
 
-def filled(images):
+def padded(images):
     """What transformers takes: one tensor, and a mask of what is image."""
     height, width = (max(image.shape[i] for image in images) for i in (1, 2))
     batch = torch.zeros(len(images), 3, height, width)
@@ -86,7 +87,7 @@ def images_of(*sizes):
 
 @torch.no_grad()
 def agree(ours, theirs, images):
-    wanted, got = theirs(**filled(images)), ours(images)
+    wanted, got = theirs(**padded(images)), ours(images)
     assert wanted.logits.std() > 1e-3, "the reference is constant: nothing is compared"
     assert wanted.logits.std(dim=1).min() > 100 * TOLERANCE, "and its queries differ"
     assert wanted.pred_boxes.std(dim=1).min() > 10 * TOLERANCE
@@ -113,8 +114,8 @@ def test_outputs_both_ways(dilated):
 
 
 @torch.no_grad()
-def test_the_position_of_filling_does_not_matter():
-    """transformers counts on in the filling otherwise than we do; nobody looks there."""
+def test_the_position_of_padding_does_not_matter():
+    """transformers counts on in the padding otherwise than we do; nobody looks there."""
     theirs, ours = small_detrs(activation_function="gelu")
     vitreous.import_weights(ours, theirs.state_dict())
     agree(ours, theirs, images_of((40, 40), (200, 96)))
@@ -131,7 +132,7 @@ def test_every_decoder_layer():
     layers = []
     for layer in theirs.model.decoder.layers:
         layer.register_forward_hook(lambda module, given, hidden: layers.append(hidden))
-    theirs(**filled(images))
+    theirs(**padded(images))
     got = ours(images, every_layer=True)
     assert len(layers) == len(got.logits) == 2
     for i, hidden in enumerate(layers):
@@ -193,7 +194,7 @@ def test_a_folder_says_what_it_is_and_a_folder_of_ours_too(tmp_path, dilated):
     assert config.backbone_fields.get("dilated", False) == dilated
     convert(tmp_path / "own.safetensors", tmp_path / "again", to_format="huggingface")
     again = DetrForObjectDetection.from_pretrained(tmp_path / "again").eval()
-    inputs = filled(images_of((96, 64), (64, 96)))
+    inputs = padded(images_of((96, 64), (64, 96)))
     assert relative_error(again(**inputs).logits, theirs(**inputs).logits) < TOLERANCE
 
 
@@ -216,14 +217,10 @@ def test_what_ours_cannot_be_is_refused(tmp_path, fields, says):
 def test_what_theirs_cannot_be_is_refused(tmp_path):
     small = {"block": "basic", "stages": (1, 1), "width": 8, "norm": "frozen"}
     model = vitreous.create("detr", image_size=64, backbone="resnet", backbone_fields=small)
-    from vitreous.weights.origin import own_metadata
-
-    own = tmp_path / "own.safetensors"
-    exported = vitreous.export_weights(model, "vitreous")
-    write_tensors(own, exported, "safetensors", own_metadata(model))
+    own = own_file(tmp_path / "own.safetensors", model)
     with pytest.raises(CheckpointError, match="has a resnet-18, 34, 50 or 101"):
         convert(own, tmp_path / "folder", to_format="huggingface")
-    for field, value in {"placed": True, "temperature": 20.0}.items():
+    for field, value in {"add_position": True, "temperature": 20.0}.items():
         changed = {"image_size": 64, "backbone_fields": small, field: value}
         ours = vitreous.create("detr", backbone="resnet", **changed)
         for format in ("huggingface", "official"):

@@ -9,6 +9,7 @@ import vitreous
 from vitreous.models.mae import patchify
 from vitreous.tasks.mae.task import masked_loss
 from vitreous.weights.adopt import find
+from vitreous.weights.importing import load
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 SMALL |= {"intermediate_size": 48, "image_size": 24, "patch_size": 6, "num_channels": 1}
@@ -51,7 +52,7 @@ def test_forward_and_loss_of_transformers_both_ways(norm_pix_loss, mask_ratio, t
 
     theirs.save_pretrained(tmp_path / "theirs")
     found = find(tmp_path / "theirs", model="mae-pretrain")
-    compare(theirs, found.load()[0])
+    compare(theirs, load(found)[0])
     assert find(tmp_path / "theirs").model == "mae", "the encoder alone, unless it is asked for"
     vitreous.convert(
         tmp_path / "theirs", tmp_path / "ours", to_format="huggingface-v4", model="mae-pretrain"
@@ -86,10 +87,10 @@ def test_keys_of_the_papers_code(tmp_path):
     torch.save({"model": keys, "epoch": 3}, tmp_path / "pretrain.pth")
     heads = {"encoder_fields": {"heads": 4}, "decoder_heads": 2}
     found = find(tmp_path / "pretrain.pth", model="mae-pretrain", changes=heads)
-    again, report = found.load()
+    again, report = load(found)
     images = picture(2, 1, 24, 24)
     assert report.format == "deit"
     assert torch.equal(again(images).prediction, ours(images).prediction)
-    encoder, report = find(tmp_path / "pretrain.pth").load()
+    encoder, report = load(find(tmp_path / "pretrain.pth"))
     assert encoder.config.head.kind == "none"
     assert all(key.startswith(("mask_token", "decoder_")) for key in report.dropped)

@@ -19,6 +19,7 @@ import vitreous
 from vitreous.tasks.instance.losses import instance_loss
 from vitreous.tasks.objects.losses import by_focal_loss, by_group, match, quality_loss
 from vitreous.weights.adopt import find
+from vitreous.weights.importing import load
 from vitreous.weights.transformers_files import make_config, read_config, read_json
 
 SIZE, CLASSES, QUERIES, GROUPS = 96, 7, 20, 3
@@ -304,7 +305,7 @@ def test_a_folder_of_save_pretrained_is_imported(tmp_path):
     theirs.save_pretrained(tmp_path)
     found = find(tmp_path)
     assert found.format == "official"
-    ours, _ = found.load()
+    ours, _ = load(found)
     assert ours.config.projector_eps == 1e-5
     images = torch.randn(1, 3, SIZE, SIZE)
     assert relative_error(ours(images).logits[-1], theirs(images).logits) < TOLERANCE

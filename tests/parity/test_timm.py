@@ -36,9 +36,14 @@ def small_ours(**changes):
         ("vit-b/32", "vit_base_patch32_384", (384, 384)),
         ("vit-s/16", "vit_small_patch16_384", (384, 384)),
         ("vit-ti/16", "vit_tiny_patch16_224", (160, 224)),
+        ("r+vit-ti/16", "vit_tiny_r_s16_p8_224", (224, 224)),
+        ("r26+vit-s/32", "vit_small_r26_s32_224", (96, 160)),
+        ("r26+vit-s/32", "vit_small_r26_s32_224", (100, 90)),
+        ("r50+vit-b/16", "vit_base_r50_s16_224", (96, 96)),
+        ("r50+vit-l/32", "vit_large_r50_s32_224", (96, 96)),
     ],
 )
-def test_vit(name, theirs, size):
+def test_vit_and_hybrid(name, theirs, size):
     reference = timm.create_model(theirs, img_size=size, num_classes=11, **SMALL)
     ours = vitreous.create(name, image_size=size, classes=11, **SMALL)
     both_ways(reference, ours, picture(2, 3, *size), "timm")
@@ -366,22 +371,6 @@ def test_deit_small_distilled_by_name_as_deit_file():
     theirs = timm.create_model("deit_small_distilled_patch16_224", depth=2)
     ours = vitreous.create("deit-s/16-distilled", depth=2)
     both_ways(theirs, ours, picture(2, 3, 224, 224), "deit")
-
-
-@pytest.mark.parametrize(
-    ("name", "theirs", "size"),
-    [
-        ("r+vit-ti/16", "vit_tiny_r_s16_p8_224", (224, 224)),
-        ("r26+vit-s/32", "vit_small_r26_s32_224", (96, 160)),
-        ("r26+vit-s/32", "vit_small_r26_s32_224", (100, 90)),
-        ("r50+vit-b/16", "vit_base_r50_s16_224", (96, 96)),
-        ("r50+vit-l/32", "vit_large_r50_s32_224", (96, 96)),
-    ],
-)
-def test_hybrid(name, theirs, size):
-    reference = timm.create_model(theirs, img_size=size, num_classes=11, **SMALL)
-    ours = vitreous.create(name, image_size=size, classes=11, **SMALL)
-    both_ways(reference, ours, picture(2, 3, *size), "timm")
 
 
 @pytest.mark.parametrize("layers", [18, 34, 50, 101])

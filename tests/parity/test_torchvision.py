@@ -58,7 +58,7 @@ def test_resnet(layers):
         ((32, 32), (4, 4)),
         ((64, 96), (4, 4)),
         ((32, 64), (4, 4)),  # one window high in the second stage: only columns are shifted
-        ((52, 76), (4, 4)),  # 13x19 and 7x10 patches: filled up to whole windows
+        ((52, 76), (4, 4)),  # 13x19 and 7x10 patches: padded to whole windows
         ((28, 20), (4, 4)),  # 4x3 patches in the second stage: less than a window
         ((36, 40), (2, 3)),
         ((4, 4), (4, 4)),

@@ -9,6 +9,7 @@ import vitreous
 from vitreous.errors import CheckpointError
 from vitreous.weights.identify import readings
 from vitreous.weights.io.files import read_tensors, write_tensors
+from vitreous.weights.origin import open_weights
 from vitreous.weights.transformers_files import read_config, read_json
 
 SMALL = {
@@ -206,8 +207,8 @@ def test_classifier_of_siglip(tmp_path):
 
     # A file alone shows both the pooling and the classifier: only one model has them.
     write_tensors(tmp_path / "file.safetensors", theirs.state_dict(), "safetensors")
-    (reading,) = readings(read_tensors(tmp_path / "file.safetensors"))
-    assert (reading.format, reading.changes["pool"]) == ("huggingface", "mean")
+    (reading,) = readings(open_weights(tmp_path / "file.safetensors"))
+    assert (reading.format, reading.fields["pool"]) == ("huggingface", "mean")
     ours = vitreous.create("siglip", **OURS, classes=7)
     with pytest.raises(CheckpointError, match="do not support pool = 'attention'"):
         vitreous.export_weights(ours, "huggingface")
@@ -310,8 +311,8 @@ def small_swins(kind=hf.SwinForImageClassification, size=(32, 32), patch=4, **op
     [
         {},
         {"size": (64, 96)},
-        {"size": (52, 76)},  # 13x19 and 7x10 patches: filled up to whole windows
-        {"size": (50, 75)},  # filled up to whole patches too
+        {"size": (52, 76)},  # 13x19 and 7x10 patches: padded to whole windows
+        {"size": (50, 75)},  # padded to whole patches too
         {"depths": [1, 3]},
         {"patch": 2, "size": (32, 48)},
         {"qkv_bias": False, "mlp_ratio": 2.5},

@@ -290,8 +290,8 @@ def test_the_page_begins_with_a_chosen_pixel(chromium, detector, photos, tmp_pat
 
 
 def test_the_walk_says_whether_the_map_knows_places(photos):
-    for placed, words in ((True, "is added to it"), (False, "is not in it")):
-        predictor = predictor_of(placed=placed)
+    for added, words in ((True, "is added to it"), (False, "is not in it")):
+        predictor = predictor_of(add_position=added)
         stops, _ = walk_through(predictor, predictor.view(*predictor.read(photos[0])))
         (tokens,) = [stop for stop in stops if stop.name == "tokens"]
         assert words in tokens.words

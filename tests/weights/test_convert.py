@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from compare import perturb, picture, relative_error
-from runs import write_run
+from runs import own_file, write_run
 
 import vitreous
 from vitreous.cli.main import main
@@ -19,7 +19,6 @@ from vitreous.labels import LabelMap
 from vitreous.run_folder import MANIFEST, STATE, describe_file
 from vitreous.weights.convert import convert
 from vitreous.weights.io.files import read_tensors, write_tensors
-from vitreous.weights.origin import own_metadata
 from vitreous.weights.rules.formats import formats
 
 FIELDS = {"image_size": 32, "patch": 8, "dim": 32, "depth": 2, "heads": 2, "mlp_dim": 64}
@@ -41,25 +40,18 @@ PLAIN = [
 ]
 
 
-def own_file(path, model):
-    write_tensors(
-        path, vitreous.export_weights(model, "vitreous"), "safetensors", own_metadata(model)
-    )
-    return model, path
-
-
 @pytest.fixture
 def own(tmp_path):
     """A model and its file in our own format."""
     model = perturb(vitreous.create("vit", classes=7, **FIELDS))
-    return own_file(tmp_path / "own.safetensors", model)
+    return model, own_file(tmp_path / "own.safetensors", model)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(("format", "family", "fields"), PLAIN, ids=lambda v: str(v)[:14])
 def test_there_and_back_through_every_format(tmp_path, format, family, fields):
     model = perturb(vitreous.create(family, classes=7, **fields))
-    path = own_file(tmp_path / "own.safetensors", model)[1]
+    path = own_file(tmp_path / "own.safetensors", model)
     there = tmp_path / f"there{ENDING[KIND.get(format, 'safetensors')]}"
     done = convert(path, there, to_format=format)
     assert done.difference == 0
@@ -157,7 +149,7 @@ def test_swin_to_a_folder_and_back(tmp_path, head, format):
     fields = {**SWIN, "image_size": (64, 96), "channels": 2, "mlp_ratio": 3.0, "head": head}
     classes = {} if head == "none" else {"classes": 5}
     model = perturb(vitreous.create("swin", **fields, **classes))
-    path = own_file(tmp_path / "own.safetensors", model)[1]
+    path = own_file(tmp_path / "own.safetensors", model)
     done = convert(path, tmp_path / "folder", to_format=format)
     assert done.notes == ("the preprocessing is not written: the source does not state it",)
     kind = SwinModel if head == "none" else SwinForImageClassification
@@ -179,7 +171,7 @@ def test_swin_to_a_folder_and_back(tmp_path, head, format):
 
 def test_what_transformers_swin_cannot_be_is_refused(tmp_path):
     flat = vitreous.create("swin", **{**SWIN, "window": (2, 4)})
-    path = own_file(tmp_path / "flat.safetensors", flat)[1]
+    path = own_file(tmp_path / "flat.safetensors", flat)
     with pytest.raises(CheckpointError, match=r"window = \(2, 4\).*square"):
         convert(path, tmp_path / "folder", to_format="huggingface")
     assert not (tmp_path / "folder").exists()
@@ -187,7 +179,7 @@ def test_what_transformers_swin_cannot_be_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match=r"do not support norm_eps = 1e-06"):
         vitreous.export_weights(other, "huggingface")
     convert(
-        own_file(tmp_path / "own.safetensors", vitreous.create("swin", **SWIN))[1],
+        own_file(tmp_path / "own.safetensors", vitreous.create("swin", **SWIN)),
         tmp_path / "folder",
         to_format="huggingface",
     )
@@ -210,7 +202,7 @@ def test_classes_and_channels_of_a_swin_come_from_the_tensors(tmp_path):
 
 def test_windows_change_when_asked(tmp_path):
     model = perturb(vitreous.create("swin", classes=7, **SWIN))
-    path = own_file(tmp_path / "own.safetensors", model)[1]
+    path = own_file(tmp_path / "own.safetensors", model)
     larger = {"window": 6, "image_size": 48}
     with pytest.raises(CheckpointError, match="windows change from 4x4 to 6x6"):
         convert(path, tmp_path / "new.safetensors", changes=larger)
@@ -220,7 +212,7 @@ def test_windows_change_when_asked(tmp_path):
 
 def test_deit_and_swin_files_are_wrapped_as_the_official_scripts_want(own, tmp_path):
     swin = own_file(tmp_path / "swin.safetensors", vitreous.create("swin", **SWIN))
-    for (_, path), format in ((own, "deit"), (swin, "official")):
+    for path, format in ((own[1], "deit"), (swin, "official")):
         convert(path, tmp_path / f"{format}.pth", to_format=format)
         assert set(torch.load(tmp_path / f"{format}.pth", weights_only=True)) == {"model"}
 

@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 from compare import perturb
+from runs import own_file
 
 import vitreous
 from vitreous.errors import CheckpointError, ConfigError
@@ -21,7 +22,9 @@ PREPARED = {"size": 32, "image_mean": [0.5] * 3, "image_std": [0.25] * 3, "resam
 def folder_of(path, name="vit", prepared=PREPARED, tensors=None, config=None, **changes):
     """A folder of transformers with random weights."""
     model = perturb(vitreous.create(name, **{**FIELDS, **changes}))
-    vitreous.convert(_run(path / "run", model), path / "theirs", to_format="huggingface")
+    path.mkdir(exist_ok=True)
+    own = own_file(path / "own.safetensors", model)
+    vitreous.convert(own, path / "theirs", to_format="huggingface")
     folder = path / "theirs"
     stated = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**stated, **(config or {})}))
@@ -30,15 +33,6 @@ def folder_of(path, name="vit", prepared=PREPARED, tensors=None, config=None, **
         own = vitreous.export_weights(model, "huggingface")
         write_tensors(folder / "model.safetensors", {**own, **tensors}, "safetensors")
     return folder
-
-
-def _run(path, model):
-    path.mkdir(parents=True)
-    from vitreous.weights.origin import own_metadata
-
-    file = path / "own.safetensors"
-    write_tensors(file, model.state_dict(), "safetensors", own_metadata(model))
-    return file
 
 
 @pytest.mark.parametrize(
@@ -137,8 +131,8 @@ def test_arguments_of_timm_that_are_not_known_are_named(tmp_path):
 
 def test_stated_size_wins_where_weights_fit_any(tmp_path):
     model = vitreous.create("swin-t", image_size=64, dim=16, depths=(1, 1), heads=(2, 2), window=4)
-    path = _run(tmp_path / "run", model)
-    vitreous.convert(path, tmp_path / "timm", to_format="timm")
+    own = own_file(tmp_path / "own.safetensors", model)
+    vitreous.convert(own, tmp_path / "timm", to_format="timm")
     config = json.loads((tmp_path / "timm" / "config.json").read_text())
     config["pretrained_cfg"]["input_size"] = [3, 224, 224]
     (tmp_path / "timm" / "config.json").write_text(json.dumps(config))

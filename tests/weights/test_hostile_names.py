@@ -13,6 +13,7 @@ from vitreous.weights import identify
 from vitreous.weights.adopt import find
 from vitreous.weights.identify import LONGEST_NAME, MOST_KINDS, MOST_TENSORS, too_many_names
 from vitreous.weights.listing import group_tensors, list_weights
+from vitreous.weights.origin import open_weights
 
 
 def stored(path, names):
@@ -36,7 +37,7 @@ def test_nothing_is_compared_with_all_formats(names, monkeypatch):
 
     monkeypatch.setattr(identify, "gather", fail)
     assert too_many_names(names)
-    assert identify.read_shapes(dict.fromkeys(names, (1,))) == []
+    assert identify.readings(open_weights(dict.fromkeys(names, torch.zeros(1)))) == []
 
 
 def test_no_model_has_so_many():

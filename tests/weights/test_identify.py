@@ -9,8 +9,9 @@ from compare import perturb
 import vitreous
 from vitreous import api
 from vitreous.cli.main import main
-from vitreous.weights.identify import read_shapes
+from vitreous.weights.identify import readings
 from vitreous.weights.io.files import write_tensors
+from vitreous.weights.origin import open_weights
 
 TINY = {"image_size": 32, "patch": 8, "dim": 64, "depth": 3, "heads": 2, "classes": 5}
 
@@ -30,10 +31,10 @@ TINY = {"image_size": 32, "patch": 8, "dim": 64, "depth": 3, "heads": 2, "classe
 def test_a_named_variant_is_called_by_its_name(name, changes):
     with torch.device("meta"):
         model = vitreous.create(name, **changes)
-    shapes = {key: tuple(value.shape) for key, value in model.state_dict().items()}
-    found = read_shapes(shapes, format="vitreous")
+    file = open_weights(model.state_dict())
+    found = readings(file, format="vitreous")
     assert found[0].model == name
-    seen = vitreous.models.configure(found[0].model, **found[0].changes)[1]
+    seen = vitreous.models.configure(found[0].model, **found[0].fields)[1]
     assert seen.classes == model.config.classes
     if name == "detr-r50":
         assert found[1].model == "detr-r50-dc5", "dilation does not show: both are listed"
@@ -42,23 +43,22 @@ def test_a_named_variant_is_called_by_its_name(name, changes):
 def test_what_no_tensor_shows_is_assumed_and_said():
     with torch.device("meta"):
         model = vitreous.create("vit", **TINY, layer_scale=0.1, registers=2)
-    shapes = {key: tuple(value.shape) for key, value in model.state_dict().items()}
-    (found,) = read_shapes(shapes, format="vitreous")
+    file = open_weights(model.state_dict())
+    (found,) = readings(file, format="vitreous")
     assert found.assumed["heads"] == (1, "heads are usually 64 wide")
     assert found.assumed["activation"][0] == "gelu"
-    seen = vitreous.models.configure(found.model, **found.changes)[1]
+    seen = vitreous.models.configure(found.model, **found.fields)[1]
     assert (seen.registers, seen.layer_scale is None) == (2, False)
-    (found,) = read_shapes(shapes, format="vitreous", stated={"heads": 2})
+    (found,) = readings(file, format="vitreous", fields={"heads": 2})
     assert "heads" not in found.assumed
-    assert found.changes["heads"] == 2
+    assert found.fields["heads"] == 2
 
 
 def test_what_libraries_take_otherwise_is_said():
     with torch.device("meta"):
         model = vitreous.create("clip-b/32", head="projection", classes=512)
     exported = vitreous.export_weights(model, "open_clip")
-    shapes = {key: tuple(value.shape) for key, value in exported.items()}
-    (found,) = read_shapes(shapes)
+    (found,) = readings(open_weights(exported))
     value, why = found.assumed["activation"]
     assert value == "quick-gelu"
     assert why == "as in clip-b/32, OpenAI's; the models of open_clip have 'gelu'"

@@ -1,15 +1,15 @@
 """Weights in and out: complete or refused, changed only when asked, exact there and back."""
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from compare import TOLERANCE, perturb, picture, relative_error
+from compare import perturb, picture, relative_error
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from runs import own_file
 from torch import nn
 
 import vitreous
@@ -21,10 +21,10 @@ from vitreous.models import build, family_of
 from vitreous.models.vit import ViTConfig
 from vitreous.weights.families import state_dict_of
 from vitreous.weights.identify import readings
-from vitreous.weights.io.files import Checkpoint, write_tensors
-from vitreous.weights.origin import HIDDEN_FIELDS, own_metadata
+from vitreous.weights.origin import open_weights
 from vitreous.weights.rules.exporting import MAX_LISTED
 from vitreous.weights.rules.formats import OWN, find_format, formats
+from vitreous.weights.stated import HIDDEN_FIELDS
 
 POSITIONS = tuple(records(type_hints(ViTConfig)["position"]))
 
@@ -316,10 +316,10 @@ def test_round_trip_is_exact(format, name, fields):
 def identify(ours, exported, format):
     """The model is found from the tensors: one has every shape, and what shows is right."""
     asked = family_of(ours) if state_dict_of(ours).found_if_asked else None
-    found = readings(Checkpoint(exported, {}, Path("tensors.pth")), model=asked)
+    found = readings(open_weights(exported), model=asked)
     assert {each.format for each in found} == {format}
     with torch.device("meta"):
-        models = [vitreous.create(each.model, **each.changes) for each in found]
+        models = [vitreous.create(each.model, **each.fields) for each in found]
     shapes = [{k: v.shape for k, v in model.state_dict().items()} for model in models]
     assert all(each == {k: v.shape for k, v in ours.state_dict().items()} for each in shapes)
     unseen = {"image_size", *found[0].assumed, "layer_scale", "backbone_fields", "encoder_fields"}
@@ -343,8 +343,8 @@ def test_a_projection_is_no_layer_of_classes(family):
     for head in ("projection", "linear"):
         model = make(family, **SMALL, **heads, head=head)
         exported = vitreous.export_weights(model, "timm")
-        found = readings(Checkpoint(exported, {}, Path("tensors.pth")))
-        assert [each.changes.get("head", "linear") for each in found] == [head]
+        found = readings(open_weights(exported))
+        assert [each.fields.get("head", "linear") for each in found] == [head]
 
 
 @pytest.mark.parametrize("family", ["clip", "siglip", "pe"])
@@ -352,7 +352,7 @@ def test_a_tower_is_called_by_its_own_name(family):
     """A ViT with all its fields changed would fit too, and is not mentioned."""
     heads = {"pool.heads": 2} if family == "pe" else {}
     exported = vitreous.export_weights(make(family, **SMALL, **heads), "timm")
-    found = readings(Checkpoint(exported, {}, Path("tensors.pth")))
+    found = readings(open_weights(exported))
     assert [each.model for each in found] == [family]
 
 
@@ -466,13 +466,13 @@ def test_any_model_goes_there_and_back_or_is_refused_by_name(fields, format):
         fields["head_dim"] = 8
     ours = perturb(vitreous.create("vit", dim=16, **fields))
     rules = find_format(format, "vit")
-    homeless = [n for n in ours.state_dict() if rules.rule_for(n) is None]
+    unknown = [n for n in ours.state_dict() if rules.rule_for(n) is None]
     unable = rules.unsupported(ours.config)
-    if homeless or unable:
-        says = "has no rule for" if homeless else "do not support"
+    if unknown or unable:
+        says = "has no rule for" if unknown else "do not support"
         with pytest.raises(CheckpointError, match=says) as caught:
             vitreous.export_weights(ours, format)
-        assert all(name in str(caught.value) for name in homeless[:MAX_LISTED] or unable)
+        assert all(name in str(caught.value) for name in unknown[:MAX_LISTED] or unable)
         return
     exported = vitreous.export_weights(ours, format)
     again = perturb(vitreous.create("vit", dim=16, **fields), seed=1)
@@ -553,8 +553,7 @@ def test_message_stays_readable():
 
 
 def test_weights_of_another_family_are_one_sentence(tmp_path):
-    swin, path = make("swin", **SWIN), tmp_path / "own.safetensors"
-    write_tensors(path, swin.state_dict(), "safetensors", own_metadata(swin))
+    path = own_file(tmp_path / "own.safetensors", make("swin", **SWIN))
     with pytest.raises(CheckpointError) as caught:
         vitreous.import_weights(make(), path, OWN)
     (line,) = str(caught.value).splitlines()
@@ -910,8 +909,7 @@ CORE = {"dim": 32, "depth": 1, "heads": 2, "mlp_dim": 32, "patch": 16}
 )
 def test_the_epsilon_of_a_model_inside_comes_too_and_is_stored(tmp_path, family, fields, inside):
     source = vitreous.create(family, **INNER, **fields, encoder_fields={**CORE, **inside})
-    path = tmp_path / "own.safetensors"
-    write_tensors(path, source.state_dict(), "safetensors", own_metadata(source))
+    path = own_file(tmp_path / "own.safetensors", source)
     usual = {k: v for k, v in fields.items() if k != "norm_eps"}
     model = vitreous.create(family, **INNER, **usual, encoder_fields=CORE)
     vitreous.import_weights(model, path)
@@ -1095,65 +1093,7 @@ def test_positions_without_rows_for_tokens(tmp_path, tokens):
     assert report.resampled["position.table"] == "4x4 to 3x6, bicubic"
 
 
-TORCH_ENCODER = """
-numbers = { norm_eps = 1e-5 }
-[rules]
-"patch.{p}" = "embed.{p}"
-"prefix.class_token" = { theirs = "cls", pattern = "1 1 d -> d" }
-"position.table" = { theirs = "pos", pattern = "1 n d -> n d" }
-"blocks.{i}.norm{k}.{p}" = "encoder.layers.{i}.norm{k}.{p}"
-"blocks.{i}.attention.qkv.{p}" = "encoder.layers.{i}.self_attn.in_proj_{p}"
-"blocks.{i}.attention.projection.{p}" = "encoder.layers.{i}.self_attn.out_proj.{p}"
-"blocks.{i}.mlp.fc{k}.{p}" = "encoder.layers.{i}.linear{k}.{p}"
-"norm.{p}" = "encoder.norm.{p}"
-"head.out.{p}" = "fc.{p}"
-"""
-
-
-class HomeMade(nn.Module):
-    """The ViT of many a tutorial: torch's own encoder behind a convolution."""
-
-    def __init__(self, norm_first, activation, final_norm):
-        super().__init__()
-        layer = nn.TransformerEncoderLayer(
-            32, 4, 80, 0.0, activation, batch_first=True, norm_first=norm_first
-        )
-        norm = nn.LayerNorm(32) if final_norm else None
-        self.embed = nn.Conv2d(3, 32, 8, 8)
-        self.encoder = nn.TransformerEncoder(layer, 2, norm=norm, enable_nested_tensor=False)
-        self.cls = nn.Parameter(torch.zeros(1, 1, 32))
-        self.pos = nn.Parameter(torch.zeros(1, 17, 32))
-        self.fc = nn.Linear(32, 5)
-
-    def forward(self, images):
-        x = self.embed(images).flatten(2).transpose(1, 2)
-        x = torch.cat((self.cls.expand(len(x), -1, -1), x), 1) + self.pos
-        return self.fc(self.encoder(x)[:, 0])
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("norm_first", [True, False])
-@pytest.mark.parametrize("activation", ["gelu", "relu"])
-@pytest.mark.parametrize("final_norm", [True, False])
-def test_encoder_of_torch(tmp_path, norm_first, activation, final_norm):
-    path = rules(tmp_path, TORCH_ENCODER)
-    theirs = perturb(HomeMade(norm_first, activation, final_norm))
-    model = make(
-        norm="pre" if norm_first else "post",
-        activation=activation,
-        final_norm=final_norm,
-        mlp_dim=80,
-    )
-    vitreous.import_weights(model, theirs.state_dict(), path)
-    images = picture(2, 3, 32, 32)
-    wanted = theirs(images)
-    assert relative_error(model(images), wanted) < TOLERANCE
-    perturb(model, seed=3)
-    theirs.load_state_dict(vitreous.export_weights(model, path), strict=True)
-    assert relative_error(theirs(images), model(images)) < TOLERANCE
-
-
-SPREAD = """
+EVERY_SECOND = """
 [rules]
 "blocks.{i}.norm{k}.{p}" = "body.{2i}.{k}.{p}"
 "blocks.{i}.{part}.{layer}.{p}" = "body.{2i+1}.{part}.{layer}.{p}"
@@ -1162,7 +1102,7 @@ SPREAD = """
 
 
 def test_every_second_number(tmp_path):
-    path = rules(tmp_path, SPREAD)
+    path = rules(tmp_path, EVERY_SECOND)
     ours, model = make(), make(seed=1)
     exported = vitreous.export_weights(ours, path)
     assert "body.2.1.weight" in exported
@@ -1192,9 +1132,9 @@ def test_rules_pin_any_field(tmp_path):
     path = rules(tmp_path, f'{text}"blocks.{{i}}.scale{{k}}.gamma" = "g{{i}}{{k}}"\n{ALL}')
     model = make(norm="post")
     state = vitreous.export_weights(model, path)
-    (found,) = readings(Checkpoint(state, {}, Path("tensors.pth")), format=path)
-    assert found.changes["heads"] == 4
-    assert found.changes["norm.place"] == "post"
+    (found,) = readings(open_weights(state), format=path)
+    assert found.fields["heads"] == 4
+    assert found.fields["norm.place"] == "post"
     message = refusal(make(), state, path)
     assert (
         "the rules state 'post', the model has 'pre': create it with norm.place='post'" in message
@@ -1351,9 +1291,9 @@ def test_a_name_that_all_keys_begin_with_is_left_out_and_told(prefix):
     assert all(
         torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True)
     )
-    (found, *_) = readings(Checkpoint(wrapped, {}, Path("x.pth")))
+    (found, *_) = readings(open_weights(wrapped))
     assert found.format == "timm"
-    assert found.changes["dim"] == 32
+    assert found.fields["dim"] == 32
 
 
 @pytest.mark.parametrize("format", ["timm", "paddle"])

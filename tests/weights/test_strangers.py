@@ -18,7 +18,9 @@ from vitreous import api
 from vitreous.errors import CheckpointError, ConfigError, VitreousError
 from vitreous.weights.adopt import find
 from vitreous.weights.identify import readings
+from vitreous.weights.importing import load
 from vitreous.weights.io.files import read_tensors
+from vitreous.weights.origin import open_weights
 
 
 @torch.no_grad()
@@ -32,9 +34,9 @@ def test_a_stranger_goes_there_and_back(tmp_path, make):
     path.write_text(theirs.rules)
     torch.save(state, tmp_path / "theirs.pth")
 
-    checkpoint = read_tensors(tmp_path / "theirs.pth")
+    checkpoint = open_weights(tmp_path / "theirs.pth")
     (found,) = readings(checkpoint, format=path)
-    ours = vitreous.create(found.model, **found.changes).eval()
+    ours = vitreous.create(found.model, **found.fields).eval()
     assert ours.config.heads == HEADS, "by the rules, or by the checkpoint's axes"
     vitreous.import_weights(ours, checkpoint, path)
     images = picture(2, theirs.channels, theirs.size, theirs.size)
@@ -75,7 +77,7 @@ def test_however_it_was_saved(tmp_path, wrap):
     (tmp_path / "rules.toml").write_text(theirs.rules)
     torch.save(wrap(dict(theirs.state_dict())), tmp_path / "theirs.pth")
     found = find(tmp_path / "theirs.pth", format=tmp_path / "rules.toml")
-    ours, _ = found.load(drop=["loss.*"] if "loss.weight" in found.checkpoint.tensors else [])
+    ours, _ = load(found, drop=["loss.*"] if "loss.weight" in found.file.tensors else [])
     images = picture(2, 3, 32, 32)
     with torch.no_grad():
         assert relative_error(ours(images), theirs(images)) < 2e-3
@@ -134,7 +136,7 @@ def test_axes_of_length_one_are_not_lost(tmp_path):
     theirs, path = TorchEncoder(), Path(tmp_path / "rules.toml")
     path.write_text(theirs.rules.replace(', pattern = "1 1 d -> d"', ""))
     (found,) = readings_of(tmp_path, theirs)
-    ours = vitreous.create(found.model, **found.changes)
+    ours = vitreous.create(found.model, **found.fields)
     with pytest.raises(CheckpointError, match="give the rule the pattern '1 1 a -> a'"):
         vitreous.import_weights(ours, theirs.state_dict(), path)
 
@@ -142,7 +144,7 @@ def test_axes_of_length_one_are_not_lost(tmp_path):
 def readings_of(folder, theirs):
     (folder / "good.toml").write_text(theirs.rules)
     torch.save(theirs.state_dict(), folder / "theirs.pth")
-    return readings(read_tensors(folder / "theirs.pth"), format=folder / "good.toml")
+    return readings(open_weights(folder / "theirs.pth"), format=folder / "good.toml")
 
 
 def test_a_model_that_was_pickled_as_a_whole_is_read_as_data(tmp_path, monkeypatch):
@@ -179,7 +181,7 @@ def test_what_training_scripts_keep_beside_the_weights(tmp_path):
     assert "nhead=3" in read_tensors(tmp_path / "w.pth").entries["args"]
     found = find(tmp_path / "w.pth", format=rules)
     assert found.assumed["heads"] == (3, "the file says nhead=3")
-    model, _ = found.load()
+    model, _ = load(found)
     assert model.config.heads == 3
     assert found.assumed["attention.scale"][0] == pytest.approx(
         model.config.head_width**-0.5, abs=1e-6
@@ -191,7 +193,7 @@ def test_what_heads_share_is_not_exported_once_they_differ(tmp_path):
     theirs, path = perturb(SharedHeads()), tmp_path / "rules.toml"
     path.write_text(theirs.rules)
     torch.save(theirs.state_dict(), tmp_path / "w.pth")
-    ours, _ = find(tmp_path / "w.pth", format=path).load()
+    ours, _ = load(find(tmp_path / "w.pth", format=path))
     with torch.no_grad():
         ours.blocks[0].attention.qkv.weight[0, 0] += 1
     with pytest.raises(CheckpointError, match="the same for all heads, and these differ"):
@@ -244,5 +246,5 @@ def test_a_rule_that_finds_nothing_is_noted(tmp_path):
     theirs, path = TorchEncoder(), tmp_path / "rules.toml"
     path.write_text(theirs.rules + '"pooled_norm.{p}" = "nowhere.{p}"\n')
     torch.save(theirs.state_dict(), tmp_path / "w.pth")
-    _, report = find(tmp_path / "w.pth", format=path).load()
+    _, report = load(find(tmp_path / "w.pth", format=path))
     assert report.notes == ["no key fits the rule for pooled_norm.{p}"]

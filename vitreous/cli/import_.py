@@ -79,7 +79,7 @@ def run(arguments: ImportArguments) -> None:
     classes = f", {counted(len(config.labels), 'class')}" if len(config.labels) else ""
     print(f"model    {config.model}: {config.task}{classes}")
     print(f"images   {config.preprocess.described()}")
-    from vitreous.weights.identify import assumptions  # needs torch, which --help does not
+    from vitreous.weights.reading import assumptions  # needs torch, which --help does not
 
     for assumed in assumptions(done.assumed):
         print(f"assumed  {assumed}: the tensors do not show it; --set changes it")

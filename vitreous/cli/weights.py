@@ -3,7 +3,7 @@ training checkpoint; and the format and model that its tensors show. Nothing in 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
@@ -51,7 +51,7 @@ def run(arguments: WeightsArguments) -> None:
                 "metadata": found.metadata,
                 "inside": found.inside,
                 "entries": found.entries,
-                "readings": [asdict(reading) for reading in found.readings],
+                "readings": [reading.to_dict() for reading in found.readings],
                 "tensors": tensors,
             },
             indent=2,
@@ -64,9 +64,11 @@ def run(arguments: WeightsArguments) -> None:
             print(f"  {title:<9} {_line(name)}: {_line(value)}")
     if found.inside is not None:
         print(f"  these are the tensors of {_line(found.inside)}; --inside lists another entry's")
+    from vitreous.weights.reading import assumptions  # needs torch, which --help does not
+
     for number, reading in enumerate(found.readings):
         print(f"  {'or' if number else 'model':<9} {reading}")
-        for line in reading.assumptions():
+        for line in assumptions(reading.assumed):
             print(f"  {'assumed':<9} {line}")
         for key in reading.unused[:5]:
             print(f"  {'not used':<9} {_line(key)}")

@@ -51,6 +51,7 @@ from vitreous.models.names import translate
 from vitreous.progress import Log, silent
 from vitreous.run_folder import OpenedRun, Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
+from vitreous.weights.blank import without_values
 
 PEAK_SIDE = 2048
 """Of the square matrices whose product measures what the machine can do."""
@@ -314,14 +315,14 @@ def _peak(rounds: int) -> float:
 
 def flops_of(config: RunConfig) -> int:
     """Of one image, by torch's counter."""
-    with torch.device("meta"), torch.inference_mode(False):
+    with without_values(), torch.inference_mode(False):
         return sum(row.flops for row in summarise(config.create()))
 
 
 def _model_of(run: OpenedRun) -> Model:
     """With its weights; of an exported file without, which no other library can get then."""
     if isinstance(run, ExportedRun):
-        with torch.device("meta"):
+        with without_values():
             return run.config.create()
     return predictor_of(run, InferenceOptions(device="cpu")).model
 

@@ -27,6 +27,7 @@ from vitreous.deploy.peers import peer
 from vitreous.engines.table import GRAPHS
 from vitreous.import_run import open_run
 from vitreous.run_folder import OpenedRun
+from vitreous.weights.blank import without_values
 
 PASSES = 3
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -73,7 +74,7 @@ def _measured(way: Candidate, run: str, batch: int, graph: str, verify: bool) ->
         if name:
             importlib.import_module(name)
     opened = open_run(run, verify=verify)
-    with torch.device("meta"):
+    with without_values():
         model = opened.config.create()
         if way.library:  # what a library imports when it builds a model is its memory, too
             peer(way.library, model, weights=False)

@@ -1,7 +1,7 @@
 """The parts of a ResNet with convolution, batch norm, sum and ReLU in one pass, where nothing is
 learned and it is faster.
 
-A batch norm that is at rest is a factor and a summand of each channel, which can be part of the
+A batch norm in eval mode is a factor and a summand of each channel, which can be part of the
 convolution before it. To predict on a CPU with AVX-512, oneDNN adds what comes beside and applies
 the ReLU while it writes the map; folded and laid out weights are kept (`onednn.py`). On a ResNet-50
 for images of 640 pixels that is a fifth of the time. Elsewhere it is what torch computes step by
@@ -50,11 +50,11 @@ def folded(
     *,
     add: Tensor | None = None,
     relu: bool = False,
-    spent: bool = False,
+    overwrite: bool = False,
 ) -> Tensor:
     """relu(conv(x) · factor + summand + add), with a factor and a summand for each channel; the
-    convolution has no bias of its own. `spent`: nobody needs `add` behind it, and the result may be
-    written over it; to write large maps into fresh memory takes longer."""
+    convolution has no bias of its own. `overwrite`: the result may be written over `add`, which
+    nobody needs behind it; to write large maps into fresh memory takes longer."""
     if not folds(conv, x):
         weight = conv.weight * factor[:, None, None, None]
         x = F.conv2d(x, weight, summand, conv.stride, conv.padding, conv.dilation, conv.groups)
@@ -77,7 +77,7 @@ def folded(
         found = fuse(x, weight, summand, *place, "relu" if relu else "none", [], "")
         return found
     then: tuple[Any, ...] = (weight, summand, *place, "add", 1.0, "relu" if relu else None, [], "")
-    if spent and add.is_contiguous(memory_format=torch.channels_last):
+    if overwrite and add.is_contiguous(memory_format=torch.channels_last):
         found = torch.ops.mkldnn._convolution_pointwise_.binary(add, x, *then)
     else:
         found = torch.ops.mkldnn._convolution_pointwise.binary(x, add, *then)
@@ -91,18 +91,18 @@ def normed(
     add: Tensor | None = None,
     *,
     relu: bool = True,
-    spent: bool = False,
+    overwrite: bool = False,
 ) -> Tensor:
-    """relu(norm(conv(x)) + add), in as few passes as the norm and the machine allow. `spent`: what
-    is added may be written over."""
-    if is_frozen(conv, norm) or (is_at_rest(norm) and folds(conv, x)):
+    """relu(norm(conv(x)) + add), in as few passes as the norm and the machine allow. `overwrite`:
+    what is added may be written over."""
+    if is_frozen(conv, norm) or (is_in_eval_mode(norm) and folds(conv, x)):
         assert isinstance(norm, FrozenBatchNorm | nn.BatchNorm2d)
         assert isinstance(conv, nn.Conv2d)
         assert norm.running_var is not None
         assert norm.running_mean is not None
         factor = norm.weight * (norm.running_var + norm.eps).rsqrt()
         summand = norm.bias - norm.running_mean * factor
-        return folded(conv, factor, summand, x, add=add, relu=relu, spent=spent)
+        return folded(conv, factor, summand, x, add=add, relu=relu, overwrite=overwrite)
     watched = is_watched(conv, norm)  # then nothing that they give is written over
     x = norm(conv(x))
     if add is not None:
@@ -118,7 +118,7 @@ def is_frozen(conv: nn.Module, norm: nn.Module) -> bool:
     return type(conv) is nn.Conv2d and type(norm) is FrozenBatchNorm and not is_watched(conv, norm)
 
 
-def is_at_rest(norm: nn.Module) -> bool:
+def is_in_eval_mode(norm: nn.Module) -> bool:
     """Whether it is a batch norm in eval mode that nobody watches: then it is as a frozen one."""
     return (
         type(norm) is nn.BatchNorm2d
@@ -140,28 +140,28 @@ class FastShortcut(Shortcut):
 
 
 class FastBasic(Basic):
-    def forward(self, x: Tensor, spent: bool = False) -> Tensor:
-        """spent: nobody needs x behind it."""
+    def forward(self, x: Tensor, overwrite: bool = False) -> Tensor:
+        """overwrite: nobody needs x behind it."""
         out = normed(self.conv1, self.norm1, x)
-        return normed(self.conv2, self.norm2, out, self.shortcut(x), spent=spent)
+        return normed(self.conv2, self.norm2, out, self.shortcut(x), overwrite=overwrite)
 
 
 class FastBottleneck(Bottleneck):
-    def forward(self, x: Tensor, spent: bool = False) -> Tensor:
-        """spent: nobody needs x behind it."""
+    def forward(self, x: Tensor, overwrite: bool = False) -> Tensor:
+        """overwrite: nobody needs x behind it."""
         out = normed(self.conv1, self.norm1, x)
         out = normed(self.conv2, self.norm2, out)
-        return normed(self.conv3, self.norm3, out, self.shortcut(x), spent=spent)
+        return normed(self.conv3, self.norm3, out, self.shortcut(x), overwrite=overwrite)
 
 
 class FastStage(nn.Sequential):
     """What one block gives, the next may write over, unless somebody watches it."""
 
     def forward(self, x: Tensor) -> Tensor:
-        spent = False
+        overwrite = False
         for block in self:
-            x = block(x, spent) if isinstance(block, FastBasic | FastBottleneck) else block(x)
-            spent = not is_watched(block)
+            x = block(x, overwrite) if isinstance(block, FastBasic | FastBottleneck) else block(x)
+            overwrite = not is_watched(block)
         return x
 
 

@@ -14,6 +14,7 @@ from vitreous.engines.fewer_tokens import skip_unread
 from vitreous.layers.tap import tap
 from vitreous.models import create
 from vitreous.models.model import Model
+from vitreous.weights.blank import without_values
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def summarise(model: Model) -> list[SummaryRow]:
 
 def summarise_name(name: str, **changes: Any) -> list[SummaryRow]:
     """The walk through a model that is never given memory."""
-    with torch.device("meta"):
+    with without_values():
         return summarise(create(name, **changes))
 
 

@@ -58,7 +58,7 @@ class DETRConfig(CompositeConfig):
     """Width inside the MLP of each layer."""
     queries: int = 100
     """How many objects can be found in an image."""
-    placed: Hidden[bool] = False
+    add_position: Hidden[bool] = False
     """Whether the positional encoding is added to the feature map itself too, not only to queries
     and keys. A deep backbone learns positions from its zero padding; a shallow one does not, and
     without this its boxes stay poor."""
@@ -150,7 +150,7 @@ class DETR(Detector):
         memory = self.encode_map(x.flatten(2).transpose(1, 2), position, mask)  # (b, n, d)
         hidden = self.decode(memory, memory + position, mask, every_layer or self.training)
         logits, boxes = self.class_head(hidden), self.box_head(hidden)  # (layers, b, q, …)
-        # near 1, a step of bfloat16 is three pixels of 800
+        # near 1, a step of half precision is three pixels of 800
         boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32)).sigmoid()
         show(self, "class_head", logits[-1])
         show(self, "box_head", boxes[-1])
@@ -172,7 +172,7 @@ class DETR(Detector):
     def encode_map(self, x: Tensor, position: Tensor, mask: Tensor | None) -> Tensor:
         """Section 3.2, encoder: (b, n, d) -> (b, n, d)."""
         x = show(self, "tokens", x)
-        x = x + position if self.config.placed else x
+        x = x + position if self.config.add_position else x
         for layer in self.encoder:
             x = layer(x, position, mask)
         return x
@@ -235,7 +235,7 @@ VARIANTS = {
         decoder_depth=3,
         mlp_dim=512,
         queries=25,
-        placed=True,
+        add_position=True,
         temperature=20.0,
         dropout=0.0,
         attention_dropout=0.0,

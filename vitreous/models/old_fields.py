@@ -52,6 +52,7 @@ OLD_FIELDS = {
     "qk_scale": Renamed("attention.scale"),
     "qk_norm": Renamed("attention.qk_norm"),
     "attention_dropout": Renamed("attention.dropout"),
+    "placed": Renamed("add_position"),
 }
 HYBRID_FIELDS = {
     "stages": Renamed("stem.stages"),

@@ -6,8 +6,6 @@ import functools
 import shlex
 from typing import NamedTuple
 
-import torch
-
 from vitreous.config import read_toml
 from vitreous.data.formats import BUILT_IN
 from vitreous.data.formats.python_data import FROM_PYTHON
@@ -17,6 +15,7 @@ from vitreous.models import configure, create
 from vitreous.tasks.defaults import Glance, glance_at
 from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
+from vitreous.weights.blank import without_values
 from vitreous.weights.catalog import CatalogEntry, catalog
 
 FEW = 5_000
@@ -85,6 +84,6 @@ def fitting_weights(task: type[Task], glance: Glance) -> CatalogEntry | None:
 @functools.cache
 def _patch(model: str) -> int:
     """Pixels of a position in the last map of a model."""
-    with torch.device("meta"):
+    with without_values():
         made = create(model)
     return max(made.levels(made.own_size())[-1].pixels)

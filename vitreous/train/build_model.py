@@ -27,12 +27,12 @@ from vitreous.tasks import PRETRAINING, task_class
 from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
 from vitreous.weights.adopt import find
+from vitreous.weights.blank import without_values
 from vitreous.weights.families import state_dict_of
-from vitreous.weights.hub import resolve
-from vitreous.weights.identify import assumptions, detect_format, readings
+from vitreous.weights.identify import detect_format, readings
 from vitreous.weights.importing import import_weights
-from vitreous.weights.io.files import Checkpoint, read_tensors
-from vitreous.weights.origin import known_file, stated_by
+from vitreous.weights.origin import WeightFile, known_file, open_weights
+from vitreous.weights.reading import assumptions
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted
 
@@ -67,7 +67,7 @@ class Start:
     fields: dict[str, Any]
     labels: LabelMap | None
     preprocess: Preprocess | None
-    weights: Path | Checkpoint | dict[str, Tensor]
+    weights: Path | WeightFile | dict[str, Tensor]
     assumed: tuple[str, ...] = ()
     """Fields of the model that the tensors do not show, and why they have these values."""
 
@@ -86,15 +86,13 @@ def find_start(recipe: Recipe) -> Start:
             return _encoder_of(config.create, run.read_weights(), config.preprocess, recipe)
         name = config.model if config.model in model_names() else config.family
         return Start(name, fields, config.labels, config.preprocess, run.stored_weights())
-    path = resolve(recipe.weights)
     assumed: tuple[str, ...] = ()
-    stored = replace(read_tensors(path), source=recipe.weights)
-    stated = stated_by(stored)
-    origin = stated.origin
+    stored = open_weights(recipe.weights)
+    stated, origin = stored.stated, stored.stated.origin
     if stated.model is None and recipe.model is not None:  # as `find` does, if it is not named
         stated = known_file(stated, stored.path)
     if origin is not None and recipe.method is None and origin[0] in PRETRAINED:
-        with torch.device("meta"):
+        with without_values():
             whole = create(origin[0], **origin[1])
         known = known_preprocess(stated.preprocessing)
         return _encoder_of(lambda: whole, stored.tensors, known, recipe)
@@ -111,9 +109,10 @@ def find_start(recipe: Recipe) -> Start:
     labels = labels_of(stated.names) if stated.names else None
     if labels is None and stated.labels in SETS:
         labels = labels_for(0, stated.labels)
-    opened = replace(stored, source=str(path))
+    if not Path(recipe.weights).exists():  # what the catalog states is about another model
+        stored = replace(stored, source="")
     preprocess = known_preprocess(stated.preprocessing)
-    return Start(origin[0], origin[1], labels, preprocess, opened, assumed)
+    return Start(origin[0], origin[1], labels, preprocess, stored, assumed)
 
 
 def _encoder_of(
@@ -123,7 +122,7 @@ def _encoder_of(
     recipe: Recipe,
 ) -> Start:
     """What was pre-trained, without what only pre-training needs."""
-    with torch.device("meta"):
+    with without_values():
         core, owner = whole().core, f"{FAMILIES[family_of(whole())].part}."
     family = family_of(core)
     name = core.name if core.name in model_names() else family
@@ -133,10 +132,10 @@ def _encoder_of(
     return Start(name, {} if other else fields, None, preprocess, inside)
 
 
-def _stored_model(model: str, recipe: Recipe, stored: Checkpoint) -> tuple[str, dict[str, Any]]:
+def _stored_model(model: str, recipe: Recipe, stored: WeightFile) -> tuple[str, dict[str, Any]]:
     """The model that a file without a config is for: `model` if the file has all of its parameters,
     or else a classifier: the one that its tensors show, or the one inside `model`."""
-    with torch.device("meta"):
+    with without_values():
         whole = create(model, **config_fields(recipe.fields))
     try:
         detect_format(whole, stored.tensors, str(recipe.weights))
@@ -145,7 +144,7 @@ def _stored_model(model: str, recipe: Recipe, stored: Checkpoint) -> tuple[str, 
         named = f"{part}=" in " ".join(recipe.fields) or model not in FAMILIES
         seen = [] if named else readings(stored, format=recipe.weights_format)
         if seen and is_classifier(seen[0].model):
-            return seen[0].model, seen[0].changes
+            return seen[0].model, seen[0].fields
         return str(getattr(whole.config, part)), {}
     return model, {}
 
@@ -236,7 +235,7 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
     about = state_dict_of(into)
     reinit = [] if keep else [*(about.behind_maps if inside else about.classwise(model))]
     if not inside:
-        with torch.device("meta"):
+        with without_values():
             parts = dict(create(start.model, **start.fields).named_children())
         # what the model of the weights does not have, such as a detector's mask head
         reinit += [f"{name}.*" for name, _ in model.named_children() if name not in parts]

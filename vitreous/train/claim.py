@@ -50,7 +50,7 @@ def folder_names(data: str) -> Iterator[Path]:
 
 
 @dataclass
-class Claim:
+class ClaimedRun:
     """This job's own run folder."""
 
     run: Run
@@ -59,7 +59,7 @@ class Claim:
 
 
 @contextmanager
-def claimed(out: Path | None, data: str, world: World) -> Iterator[Claim]:
+def claimed(out: Path | None, data: str, world: World) -> Iterator[ClaimedRun]:
     """The folder `out`, or a new one for this data. An error before training has begun leaves
     everything as it was."""
     held, made, problem = None, list[Path](), ""
@@ -75,7 +75,7 @@ def claimed(out: Path | None, data: str, world: World) -> Iterator[Claim]:
     path, problem = world.broadcast((path, problem))
     if problem:
         raise ConfigError(problem)
-    claim, ended = Claim(Run(path)), False
+    claim, ended = ClaimedRun(Run(path)), False
     try:
         yield claim
         ended = True

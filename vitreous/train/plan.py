@@ -22,6 +22,7 @@ from vitreous.tasks.task import Task
 from vitreous.train.build_model import Start
 from vitreous.train.recipe import Recipe
 from vitreous.train.threads import available_cores
+from vitreous.weights.blank import without_values
 
 WIDE = 192
 """From which width on bfloat16 is faster: measured on a CPU (docs/training.md). Half of that is
@@ -254,7 +255,7 @@ def fitting_size(model: str, fields: tuple[str, ...], glance: Glance) -> tuple[i
     given = config_fields(fields)
     if not glance.small or "image_size" in given:
         return None
-    with torch.device("meta"):
+    with without_values():
         made = create(model, **given)
     maps = [max(level.pixels) for level in made.levels(made.own_size())]
     least = maps[-1] * (4 if maps[0] == maps[-1] else 2)
@@ -267,7 +268,7 @@ def fine_tuning_size(start: Start, glance: Glance) -> tuple[int, int] | None:
     they have several patches, in a fraction of the time. None: that of the weights."""
     if not glance.small or not glance.on_cpu:
         return None
-    with torch.device("meta"):
+    with without_values():
         made = create(start.model, **start.fields)
     patch = max(made.levels(made.own_size())[-1].pixels)
     side = -(-4 * max(glance.height, glance.width) // patch) * patch

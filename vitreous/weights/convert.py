@@ -21,18 +21,14 @@ from vitreous.models import build, family_of
 from vitreous.models.model import Model
 from vitreous.models.old_fields import upgraded_fields
 from vitreous.weights.adopt import find
-from vitreous.weights.importing import FitOptions, import_weights
-from vitreous.weights.io.files import (
-    FOLDER_FILES,
-    SHARD_INDEX,
-    Checkpoint,
-    config_of,
-    write_tensors,
-)
-from vitreous.weights.origin import HIDDEN_FIELDS, Stated, own_metadata, own_tensors
+from vitreous.weights.importing import FitOptions, import_weights, load
+from vitreous.weights.io.checkpoint import Checkpoint
+from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX, config_of, write_tensors
+from vitreous.weights.origin import own_metadata, own_tensors
 from vitreous.weights.rules.exporting import export_weights
 from vitreous.weights.rules.formats import OWN, find_format
 from vitreous.weights.rules.report import ImportReport
+from vitreous.weights.stated import HIDDEN_FIELDS, Stated
 from vitreous.weights.timm_files import make_timm_config
 from vitreous.weights.transformers_files import (
     PREPROCESSOR_FILE,
@@ -98,10 +94,9 @@ def convert(
     kind = _file_type(target, to_format)
     found = find(source, format=from_format, model=model, changes=changes, inside=inside)
     find_format(to_format, family_of(found.blank))  # fails early if it is misspelt
-    checkpoint = found.checkpoint
-    first, report = found.load(**fit)
+    first, report = load(found, **fit)
     tensors = export_weights(first, to_format)
-    check_target(target, checkpoint.path, force)
+    check_target(target, found.file.path, force)
     described = {} if target.suffix else _described(first, str(to_format), found.stated)
     file, difference = _write(target, kind, tensors, first, to_format, described)
     notes = _other_defaults(first, to_format, described)
@@ -188,7 +183,7 @@ def _opened(model: Model, folder: Path, file: Path) -> Model:
         else {}
     )
     try:
-        return find(folder, model=whole, changes=bare).load()[0]
+        return load(find(folder, model=whole, changes=bare))[0]
     except VitreousError as error:
         raise CheckpointError(
             f"{file}: its {CONFIG_FILE} describes another model, so that its library would refuse "

@@ -15,7 +15,6 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from vitreous.checksums import file_sha256
 from vitreous.errors import CheckpointError, HubError, did_you_mean
 from vitreous.terminal import print
 from vitreous.weights.catalog import catalog, entries_for, find_entry, meant
-from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX, Checkpoint, read_tensors
+from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX
 from vitreous.weights.transformers_files import PREPROCESSOR_FILES
 
 if TYPE_CHECKING:
@@ -60,12 +59,6 @@ def resolve(reference: str) -> Path:
         hint = meant(reference) or " ('vitreous models --weights' lists those)"
         raise CheckpointError(f"{reference}: no such file, folder or catalog entry{hint}")
     return Path(reference)
-
-
-def open_checkpoint(reference: str | Path, inside: str | None = None) -> Checkpoint:
-    """Find a checkpoint and read it."""
-    checkpoint = read_tensors(resolve(str(reference)), inside=inside)
-    return replace(checkpoint, source=str(reference))
 
 
 def _from_hub(reference: str) -> Path:

@@ -11,129 +11,91 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from vitreous.config import FOREIGN_FIELDS, flat, kind_of, option_text
+from vitreous.config import FOREIGN_FIELDS, flat, kind_of
 from vitreous.errors import CheckpointError
-from vitreous.models import FAMILIES, configure, family_of
+from vitreous.models import FAMILIES, configure, create, family_of
 from vitreous.models.model import Model
+from vitreous.weights.blank import without_values
 from vitreous.weights.families import STATE_DICTS, state_dict_of
-from vitreous.weights.infer import (
-    FREE,
-    HEAD_WIDTH,
-    GivenFields,
-    Inferred,
-    best,
-    infer,
-    of_likeliest_families,
-)
-from vitreous.weights.io.files import Checkpoint
-from vitreous.weights.origin import HIDDEN_FIELDS, Origin
+from vitreous.weights.fields import FREE, GivenFields, Inferred
+from vitreous.weights.infer import HEAD_WIDTH, best, infer, of_likeliest_families
+from vitreous.weights.origin import WeightFile
+from vitreous.weights.reading import Assumed, Reading
 from vitreous.weights.rules.formats import OWN, find_format, formats
 from vitreous.weights.rules.keys import (
     Gathered,
+    axes_of,
     first_keys,
     gather,
     matches,
     shapes_of,
-    strip_prefix,
     title,
 )
-from vitreous.weights.rules.language import Format, Shape
+from vitreous.weights.rules.language import Format
+from vitreous.weights.stated import HIDDEN_FIELDS, Stated
 
-Shapes = Mapping[str, Shape]
 MOST_TENSORS, MOST_KINDS, LONGEST_NAME = 10_000, 2_000, 500
 """What no model reaches: tensors, names that differ in more than numbers, and letters of a name. A
 file beyond that is not compared with all formats, which would take minutes."""
 _NUMBERS = re.compile(r"\d+")
 
 
-@dataclass(frozen=True)
-class Reading:
-    """One way to read a checkpoint: `vitreous.create(model, **changes)`, imported as `format`."""
-
-    format: str
-    model: str
-    changes: dict[str, Any]
-    assumed: dict[str, tuple[Any, str]] = field(default_factory=dict)
-    """Config fields that do not show in the tensors: the value that was taken, and why."""
-    unused: tuple[str, ...] = ()
-    """Keys that the model has no place for."""
-
-    def __str__(self) -> str:
-        """`vit-ti/16 with classes=10 (timm)`"""
-        changes = _assignments(self.changes)
-        return f"{self.model}{' with ' if changes else ''}{changes} ({self.format})"
-
-    def assumptions(self) -> list[str]:
-        return assumptions(self.assumed)
-
-
-def assumptions(assumed: Mapping[str, tuple[Any, str]]) -> list[str]:
-    """What was assumed and why, one line for each reason: `heads=3 (as in vit-ti/16)`."""
-    reasons: dict[str, list[str]] = {}
-    for name, (value, why) in assumed.items():
-        reasons.setdefault(why, []).append(f"{name}={option_text(value)}")
-    return [f"{', '.join(fields)} ({why})" for why, fields in reasons.items()]
-
-
-def _assignments(fields: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in fields.items())
-
-
 def readings(
-    checkpoint: Checkpoint,
+    file: WeightFile,
     *,
     format: str | Path | None = None,
     model: str | None = None,
-    origin: Origin | None = None,
+    stated: Stated | None = None,
     fields: Mapping[str, Any] | None = None,
 ) -> list[Reading]:
     """Every model that a checkpoint can be for, the likeliest first; none if nothing fits.
 
     format: read it in this format only, by name or by the path of a .toml file with rules.
     model: only as this model or family, with the changes that it needs.
-    origin: the model and the fields that the checkpoint states.
-    fields: config fields that are certain, over what the checkpoint states.
+    stated: what is known about it, if that is more than the file states.
+    fields: config fields that are certain, over what the checkpoint states, if it then fits.
     """
-    shapes = shapes_of(checkpoint.tensors)
-    stated: dict[str, Any] = {}
-    if origin is not None and (model is None or configure(model)[0] == configure(origin[0])[0]):
-        model, stated = model or origin[0], origin[1]
-    certain = {**stated, **(fields or {})}
-    said = _said(checkpoint.settings)
-    heads = {name: each.value for name, each in said.items() if name == "heads"}
-    told = {name: value for name, value in heads.items() if name not in certain}
-    found = read_shapes(shapes, format=format, model=model, stated={**told, **certain})
-    if told and not found:  # those of another part
-        found, told = read_shapes(shapes, format=format, model=model, stated=certain), {}
-    return [
-        replace(
-            each,
-            changes=each.changes
-            | ({} if "head" in certain else as_projection(each, checkpoint.tensors)),
-            assumed={name: (value, said[name].words) for name, value in told.items()}
-            | {
-                name: (value, f"{why}; {said[name].words}" if name in said else why)
-                for name, (value, why) in each.assumed.items()
-            },
-        )
-        for each in found
-    ]
+    if too_many_names(file.tensors):
+        return []
+    stated = stated or file.stated
+    named, certain = stated.model, dict[str, Any]()
+    if named is not None and (model is None or configure(model)[0] == configure(named)[0]):
+        model, certain = model or named, stated.fields
+    said = _settings(file.settings)
+    heads = {"heads": said["heads"].value} if "heads" in said else {}
+    candidates = _candidates(file, format, model)
+    for known in [{**certain, **fields}, certain] if fields else [certain]:
+        told = {name: value for name, value in heads.items() if name not in known}
+        for also in [told, {}] if told else [{}]:  # those of another part may not fit
+            if found := _complete(candidates, model, {**also, **known}):
+                read = [_reading(file, stated, *each, {**also, **known}) for each in found]
+                return [replace(each, assumed=_explained(each, said, also)) for each in read]
+    return []
 
 
-class Said(NamedTuple):
+def _explained(reading: Reading, said: Mapping[str, Setting], told: Mapping[str, Any]) -> Assumed:
+    """What is assumed, with what the file says about it; told: what is taken because of that."""
+    own: Assumed = {name: (value, said[name].words) for name, value in told.items()}
+    return own | {
+        name: (value, f"{why}; {said[name].words}" if name in said else why)
+        for name, (value, why) in reading.assumed.items()
+    }
+
+
+class Setting(NamedTuple):
     """What a file says about a field of ours, by its own names of it."""
 
     value: Any
     words: str
 
 
-def _said(settings: Mapping[str, Any]) -> dict[str, Said]:
+def _settings(settings: Mapping[str, Any]) -> dict[str, Setting]:
     """The settings of a training checkpoint that are about fields of ours, of one meaning each."""
     found: dict[str, list[str]] = {}
     values: dict[str, list[Any]] = {}
@@ -142,64 +104,51 @@ def _said(settings: Mapping[str, Any]) -> dict[str, Said]:
         found.setdefault(ours, []).append(f"{theirs}={value!r}")
         values.setdefault(ours, []).append(value)
     return {
-        ours: Said(values[ours][0], f"the file says {', '.join(words[:3])}")
+        ours: Setting(values[ours][0], f"the file says {', '.join(words[:3])}")
         for ours, words in found.items()
         if all(value == values[ours][0] for value in values[ours])
     }
 
 
-def as_projection(reading: Reading, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def as_projection(
+    gathered: Gathered, tensors: Mapping[str, Tensor], model: str, fields: Mapping[str, Any]
+) -> dict[str, Any]:
     """The head of a tower whose last layer has a bias of zeros: timm's linear layers need one, and
     CLIP's projection has none."""
-    family, config = configure(reading.model, **reading.changes)
-    if not STATE_DICTS[family].image_text or kind_of(config, "head") != "linear":
+    family, config = configure(model, **fields)
+    rule = gathered.owners.get("head.out.bias")
+    if rule is None or not rule.if_absent or not STATE_DICTS[family].image_text:
         return {}
-    rules = find_format(reading.format, family)
-    plain = strip_prefix(tensors, rules)
-    for rule, values in rules.rules_for("head.out.bias"):
-        for (key,) in rules.spellings(rule, values, {}) if rule.if_absent else ():
-            if key in plain and not bool(plain[key].any()):
-                return {"head": "projection"}
-    return {}
+    biased = kind_of(config, "head") != "linear" or bool(
+        gathered.of(tensors)[gathered.keys["head.out.bias"][0]].any()
+    )
+    return {} if biased else {"head": "projection"}
 
 
-def read_shapes(
-    shapes: Shapes,
-    *,
-    format: str | Path | None = None,
-    model: str | None = None,
-    stated: Mapping[str, Any] | None = None,
-) -> list[Reading]:
-    """`readings` of tensors by their shapes; stated: config fields that are certain."""
-    if too_many_names(shapes):
-        return []
-    candidates: list[tuple[Format, Gathered]] = []
-    for rules in _candidates(format, None if model is None else configure(model)[0]):
-        gathered = gather(rules, strip_prefix(shapes, rules))
-        if not any(_same(rules, gathered, *other) for other in candidates):
-            candidates.append((rules, gathered))
-    candidates.sort(key=lambda each: (each[1].dropped, not each[1].has_keys_of(shapes)))
-    complete: list[tuple[Format, Inferred]] = []
+def _complete(
+    candidates: list[Gathered], model: str | None, stated: Mapping[str, Any]
+) -> list[tuple[Gathered, Inferred]]:
+    """The models that need all of their tensors, the likeliest first; stated: config fields that
+    are certain."""
+    complete: list[tuple[Gathered, Inferred]] = []
     for search in (False, True):  # the longer way only where the shorter one does not lead there
         complete = [
-            (rules, each)
-            for rules, gathered in candidates
-            if 2 * len(gathered.unused) < len(shapes)
-            for each in infer_by_rules(rules, gathered, model, stated or {}, search)
+            (gathered, each)
+            for gathered in candidates
+            if 2 * len(gathered.unused) < len(gathered.plain)
+            for each in infer_by_rules(gathered, model, stated, search)
             if not each.misfits
         ]
         if any(not each.unused for _, each in complete):
             break
     top = of_likeliest_families(best(each for _, each in complete))
-    kept: list[Reading] = []
-    for rules, each in complete:
-        if each in top:
-            reading = _reading(rules, each, stated or {})
-            same = [(other.model, other.changes) for other in kept]
-            if (reading.model, reading.changes) not in same:
-                kept.append(reading)
+    kept: list[tuple[Gathered, Inferred]] = []
+    for gathered, each in complete:
+        same = [(other.model, other.changes) for _, other in kept]
+        if each in top and (each.model, each.changes) not in same:
+            kept.append((gathered, each))
     # A DINOv2 is a ViT with some fields changed: the name that says most comes first.
-    return sorted(kept, key=lambda reading: len(reading.changes.keys() - {*FREE, "head"}))
+    return sorted(kept, key=lambda found: len(found[1].changes.keys() - {*FREE, "head"}))
 
 
 def too_many_names(names: Collection[str]) -> bool:
@@ -209,7 +158,18 @@ def too_many_names(names: Collection[str]) -> bool:
     return len({_NUMBERS.sub("#", name) for name in names}) > MOST_KINDS
 
 
-def _candidates(format: str | Path | None, family: str | None) -> list[Format]:
+def _candidates(file: WeightFile, format: str | Path | None, model: str | None) -> list[Gathered]:
+    """A file by all rules that may be its format's, the most fitting first."""
+    found: list[Gathered] = []
+    for rules in _formats(format, None if model is None else configure(model)[0]):
+        gathered = gather(rules, file.tensors)
+        families = {*rules.families}  # DeiT's keys are timm's, and read the same
+        if not any(families <= {*other.rules.families} and gathered == other for other in found):
+            found.append(gathered)
+    return sorted(found, key=lambda gathered: (gathered.dropped, bool(gathered.prefix)))
+
+
+def _formats(format: str | Path | None, family: str | None) -> list[Format]:
     """The rules to try: originals before those that extend them."""
     known = [rules for sets in formats().values() for rules in sets]
     if format is not None:
@@ -222,19 +182,11 @@ def _candidates(format: str | Path | None, family: str | None) -> list[Format]:
     return [find_format(OWN, ""), *sorted(known, key=lambda rules: bool(rules.same_as))]
 
 
-def _same(rules: Format, gathered: Gathered, others: Format, other: Gathered) -> bool:
-    """Whether other rules read the same: DeiT's keys are timm's."""
-    return {*rules.families} <= {*others.families} and gathered == other
-
-
 def infer_by_rules(
-    rules: Format,
-    gathered: Gathered,
-    model: str | None,
-    stated: Mapping[str, Any],
-    search: bool,
+    gathered: Gathered, model: str | None, stated: Mapping[str, Any], search: bool
 ) -> list[Inferred]:
     """The models that come nearest, of the families that the rules are for."""
+    rules = gathered.rules
     wanted = GivenFields(
         model,
         stated,
@@ -252,7 +204,7 @@ def infer_by_rules(
         if not needed:
             found.append(_with_keys(each, gathered))
         elif not needed.keys() & stated.keys():  # which then leaves something unused
-            found += infer_by_rules(rules, gathered, model, {**stated, **needed}, search)
+            found += infer_by_rules(gathered, model, {**stated, **needed}, search)
     return found
 
 
@@ -274,23 +226,38 @@ def _with_keys(found: Inferred, gathered: Gathered) -> Inferred:
     )
 
 
-def _reading(rules: Format, found: Inferred, stated: Mapping[str, Any]) -> Reading:
-    assumed: dict[str, tuple[Any, str]] = {}
+def _reading(
+    file: WeightFile, stated: Stated, gathered: Gathered, found: Inferred, given: Mapping[str, Any]
+) -> Reading:
+    """given: config fields that are certain."""
+    rules, fields = gathered.rules, dict(found.changes)
+    assumed: Assumed = {}
     for name in (*HIDDEN_FIELDS, *sorted(found.guessed)):
         value = flat(found.config).get(name)
-        if value in (None, False) or name in stated:
+        if value in (None, False) or name in given:
             continue
         if name in rules.numbers:
             assumed[name] = (value, f"of {rules.name}'s models")
         elif name not in found.shown:
             assumed[name] = (value, _why(name, found))
     unsaid = _unsaid(rules, found.config)
-    assumed |= {name: value for name, value in unsaid.items() if name not in stated}
+    assumed |= {name: value for name, value in unsaid.items() if name not in given}
     if "image_size" not in found.shown:
         odd = "image_size" in found.guessed
         why = "its rows of positions are no square" if odd else "no tensor depends on it"
         assumed["image_size"] = (found.config.image_size, why)
-    return Reading(rules.name, found.model, found.changes, assumed, found.unused)
+    if "head" not in given:
+        fields |= as_projection(gathered, file.tensors, found.model, fields)
+    blank, unused = blank_model(found.model, fields), found.unused
+    return Reading(file, stated, gathered, found.model, fields, blank, assumed, unused)
+
+
+def blank_model(name: str, fields: Mapping[str, Any], before: Model | None = None) -> Model:
+    """The model without values; the one that was made before, if it is the same."""
+    if before is not None and configure(name, **fields)[1] == before.config:
+        return before
+    with without_values():
+        return create(name, **fields)
 
 
 def _unsaid(rules: Format, config: Any) -> dict[str, tuple[Any, str]]:
@@ -334,16 +301,26 @@ def _why_heads(found: Inferred) -> str:
 
 
 def differing_fields(
-    rules: Format, family: str, config: Any, shapes: Shapes
+    rules: Format, family: str, config: Any, tensors: Mapping[str, Tensor]
 ) -> tuple[dict[str, Any], frozenset[str], set[str]]:
     """The config fields in which a checkpoint differs from a model that it does not fit; which of
     them it shows; and the names and keys that they do not explain."""
-    gathered = gather(rules, strip_prefix(shapes, rules))
+    gathered = gather(rules, tensors)
     wanted = GivenFields(family, optional=(*rules.optional, *rules.unseen), config=config)
     for way in infer(gathered.shapes, gathered.axes, wanted)[:1]:
         found = _with_keys(way, gathered)
         return found.changes, found.shown, {*found.misfits, *found.unused}
-    return {}, frozenset(), {*shapes}
+    return {}, frozenset(), {*tensors}
+
+
+def free_fields(
+    gathered: Gathered, model: str, fields: dict[str, Any], blank: Model
+) -> dict[str, Any]:
+    """Classes, channels and image size of a model with these fields, as the tensors show them."""
+    wanted = GivenFields(model, fields, search=False)
+    ways = infer(gathered.shapes, axes_of(blank), wanted)
+    shown = [{k: v for k, v in way.changes.items() if k in FREE} for way in ways]
+    return shown[0] if shown and shown.count(shown[0]) == len(shown) else {}
 
 
 def _scaled(
@@ -361,11 +338,30 @@ def _scaled(
     return sum(all(usual[ours] == theirs for ours, theirs in each) for each in pairs.values())
 
 
+def gathered_for(
+    model: Model,
+    file: WeightFile,
+    format: str | Path | None,
+    reinit: Sequence[str] = (),
+    usual: str = "",
+) -> Gathered:
+    """A file's keys for the parameters of a model, in the format that is given, or recognised, or
+    else in the usual one: then the import reports what does not fit."""
+    if format is None:
+        try:
+            return detect_format(model, file.tensors, file.called, reinit)
+        except CheckpointError:
+            if not usual:
+                raise
+    rules = find_format(format or usual, family_of(model))
+    return gather(rules, file.tensors, model.state_dict())
+
+
 def detect_format(
     model: Model, tensors: Mapping[str, Tensor], source: str, reinit: Sequence[str] = ()
-) -> Format:
-    """The known format in which the checkpoint has all parameters except the head's, and those that
-    begin anew.
+) -> Gathered:
+    """The keys in the known format in which the checkpoint has all parameters except the head's,
+    and those that begin anew.
 
     If several formats have the keys (PaddleClas uses timm's), most matching shapes win, then most
     shapes that a model of another size has, then the fewest keys that it has no place for (DINOv2's
@@ -373,23 +369,23 @@ def detect_format(
     with.
     """
     anew = [*state_dict_of(model).classwise(model), *reinit]
-    wanted = {k: v for k, v in shapes_of(model.state_dict()).items() if not matches(k, anew)}
-    candidates = _candidates(None, family_of(model))
-    fitting: dict[tuple[int, int, int, bool], Format] = {}
-    for rules in candidates:
-        plain = strip_prefix(shapes_of(tensors), rules)
-        gathered = gather(rules, plain, wanted)
+    ours = shapes_of(model.state_dict())
+    wanted = {name: shape for name, shape in ours.items() if not matches(name, anew)}
+    known = _formats(None, family_of(model))
+    fitting: dict[tuple[int, int, int, bool], Gathered] = {}
+    for rules in known:
+        gathered = gather(rules, tensors, ours)
         if wanted.keys() <= gathered.keys.keys():
             found = {name: gathered.shapes.get(name) for name in wanted}
             fits = sum(found[name] == wanted[name] for name in wanted)
-            homeless = sum(not rules.ours_of(key) for key in plain)
-            same_keys = gathered.has_keys_of(tensors)
-            fitting.setdefault((fits, _scaled(found, wanted), -homeless, same_keys), rules)
+            placeless = sum(not rules.ours_of(key) for key in gathered.plain)
+            rank = (fits, _scaled(found, wanted), -placeless, not gathered.prefix)
+            fitting.setdefault(rank, gathered)
     if fitting:
         return fitting[max(fitting)]
     raise CheckpointError(
         f"{source} does not fit {title(model)} in any known format "
-        f"({', '.join(rules.name for rules in candidates)}); its first keys are "
+        f"({', '.join(rules.name for rules in known)}); its first keys are "
         f"{first_keys(tensors)}. Is it for another model? Name the format to see which "
         "tensors are missing. For an unknown format, write rules (docs/formats.md)"
     )

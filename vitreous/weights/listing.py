@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vitreous.weights.hub import resolve
-from vitreous.weights.identify import LONGEST_NAME, Reading, readings
-from vitreous.weights.io.files import read_tensors
+from vitreous.weights.identify import LONGEST_NAME, readings
 from vitreous.weights.io.state_dicts import CONTAINERS
-from vitreous.weights.origin import stated_by
+from vitreous.weights.origin import open_weights
+from vitreous.weights.reading import Reading
 from vitreous.weights.rule_problems import rule_problems
 from vitreous.weights.rules.keys import shapes_of
 
@@ -66,23 +66,20 @@ def list_weights(
     model: str | None = None,
 ) -> WeightListing:
     """Read a checkpoint and nothing else; the arguments are those of `import_weights`."""
-    read = read_tensors(resolve(str(source)), inside=inside or "")
-    tensors, entries = read.tensors, read.entries
+    file = open_weights(resolve(str(source)), inside or "")
+    tensors, entries = file.tensors, file.entries
     sets = [name for name in CONTAINERS if re.search(r"\btensors?\b", entries.get(name, ""))]
-    chosen = inside or (sets[0] if len(sets) > 1 else None)
-    shapes = shapes_of(tensors)
-    found = readings(read, format=format, model=model, origin=stated_by(read).origin)
-    problem = rule_problems(str(source), shapes, format, bool(found))
+    found = readings(file, format=format, model=model)
     return WeightListing(
-        read.path,
+        file.path,
         sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()),
-        chosen,
+        inside or (sets[0] if len(sets) > 1 else None),
         entries,
-        read.metadata,
-        shapes,
+        file.metadata,
+        shapes_of(tensors),
         {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()},
         found,
-        problem,
+        rule_problems(file, format, found),
     )
 
 

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from vitreous.models import build
+from vitreous.weights.blank import without_values
+from vitreous.weights.fields import Inferred, parameter_names
 from vitreous.weights.identify import infer_by_rules
-from vitreous.weights.infer import Inferred, parameter_names
+from vitreous.weights.origin import WeightFile
+from vitreous.weights.reading import Reading
 from vitreous.weights.rules.formats import find_format
-from vitreous.weights.rules.keys import gather, strip_prefix
+from vitreous.weights.rules.keys import gather
 from vitreous.weights.rules.language import Shape
 from vitreous.weights.rules.patterns import unit_advice
 
@@ -31,10 +32,9 @@ _INDEX = re.compile(r"(?<=[._])\d+(?=[._])")
 
 
 def rule_problems(
-    source: str,
-    shapes: Mapping[str, Shape],
+    file: WeightFile,
     format: str | Path | None,
-    seen: bool,
+    seen: list[Reading],
     stated: Mapping[str, Any] | None = None,
 ) -> str:
     """A message; empty for a built-in format, and where a model was seen and all rules fit: if one
@@ -44,12 +44,11 @@ def rule_problems(
     """
     if format is None or not str(format).endswith(".toml"):
         return ""
-    rules = find_format(format, "")
-    plain = strip_prefix(shapes, rules)
-    gathered = gather(rules, plain)
+    gathered = seen[0].gathered if seen else gather(find_format(format, ""), file.tensors)
     if seen and not gathered.problems:
         return ""
-    said = [f"the rules of {rules.name} find no model in {source}:"]
+    rules, plain = gathered.rules, gathered.plain
+    said = [f"the rules of {rules.name} find no model in {file.called}:"]
     without = [key for key in gathered.unused if rules.ours_of(key) is None]
     said += _listed("no rule", (f"{key} {plain[key]}" for key in without))
     said += _listed("does not fit", (f"{n}: {why}" for n, why in gathered.problems.items()))
@@ -61,7 +60,7 @@ def rule_problems(
     said += _listed(
         "no parameter", (f"{name}: no ViT has it ({gathered.keys[name][0]})" for name in strange)
     )
-    nearest = infer_by_rules(rules, gathered, None, stated or {}, search=True)
+    nearest = infer_by_rules(gathered, None, stated or {}, search=True)
     if not nearest:
         lacks = [name for name in NEEDED if name not in gathered.shapes]
         if not {"patch.weight", "stem.layers.0.conv.weight"} & gathered.shapes.keys():
@@ -76,7 +75,7 @@ def rule_problems(
     return "\n".join(
         [
             *said,
-            f"'vitreous weights {source}' lists its tensors; docs/formats.md has the rules' "
+            f"'vitreous weights {file.called}' lists its tensors; docs/formats.md has the rules' "
             "language, docs/vit.md the fields that `numbers` or --set may state",
         ]
     )
@@ -105,7 +104,7 @@ def _merged(rows: Iterable[str]) -> list[str]:
 
 
 def _misfits(nearest: Inferred, shapes: Mapping[str, Shape]) -> Iterable[str]:
-    with torch.device("meta"):
+    with without_values():
         model = build(nearest.family, nearest.config)
     ours = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     for name in nearest.misfits:

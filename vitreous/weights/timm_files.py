@@ -16,6 +16,7 @@ from vitreous.models.model import Model
 from vitreous.models.names import translate
 from vitreous.weights.rules.keys import title
 from vitreous.weights.rules.library_limits import broken_limits
+from vitreous.weights.stated import Origin, Stated
 
 RATIOS = ("mlp_dim", "pool.mlp_dim")
 """Our widths that timm has as multiples of the model's."""
@@ -56,7 +57,24 @@ def is_timm(config: Mapping[str, Any]) -> bool:
 # ---- reading
 
 
-def read_timm_model(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
+def read_timm(config: Mapping[str, Any]) -> Stated:
+    """What a config.json states."""
+    origin, (names, labels) = read_timm_model(config), _labels(config)
+    licence = _pretrained(config).get("license")
+    model, fields = origin or (None, {})
+    return Stated(
+        model,
+        fields,
+        names=names,
+        labels=labels,
+        preprocessing=_preprocessing(config),
+        licence=licence if isinstance(licence, str) else "",
+        kind="" if origin else f"timm's {config['architecture']}",
+        format="timm",
+    )
+
+
+def read_timm_model(config: Mapping[str, Any]) -> Origin | None:
     """Our name and config fields for a config.json; None for a model that we do not have."""
     known = translate(config["architecture"])
     if known is None or known[0] not in names():
@@ -81,7 +99,7 @@ def read_timm_model(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | N
         changes["embedding.bias"] = not arguments["pre_norm"]
     inner = _pretrained(config)
     if inner.get("fixed_input_size") and "img_size" not in arguments:  # then timm takes this one
-        changes |= {k: v for k, v in read_timm_preprocessing(config).items() if k == "image_size"}
+        changes |= {k: v for k, v in _preprocessing(config).items() if k == "image_size"}
     if arguments.get("global_pool") == "avg":  # timm then puts the norm behind the pooling
         changes.setdefault("final_norm", "pooled")
     classes = config.get("num_classes", inner.get("num_classes"))
@@ -121,7 +139,7 @@ def _our_value(row: ArgumentMap, theirs: str, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def read_timm_labels(config: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+def _labels(config: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     """The classes' names; or the name of a set of classes; or neither."""
     inner = _pretrained(config)
     given = config.get("label_names") or inner.get("label_names") or inner.get("labels")
@@ -136,7 +154,7 @@ def read_timm_labels(config: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     return (), "imagenet-1k" if said and classes == 1000 else ""
 
 
-def read_timm_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
+def _preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a `CatalogPreprocessing` that are stated."""
     inner, found = _pretrained(config), {}
     if isinstance(size := inner.get("input_size"), list) and len(size) == 3:
@@ -150,11 +168,6 @@ def read_timm_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
     if inner.get("interpolation") in ("bilinear", "bicubic", "nearest"):
         found["interpolation"] = inner["interpolation"]
     return found
-
-
-def read_timm_licence(config: Mapping[str, Any]) -> str:
-    licence = _pretrained(config).get("license")
-    return licence if isinstance(licence, str) else ""
 
 
 def _pretrained(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from vitreous.config import flat, from_dict, pair, read_toml
 from vitreous.errors import CheckpointError
 from vitreous.models import FAMILIES, family_of
 from vitreous.models.model import Model
+from vitreous.weights.stated import Origin, Stated
 from vitreous.weights.transformers_backbones import BACKBONES
 
 PREPROCESSOR_FILE = "preprocessor_config.json"
@@ -72,6 +73,10 @@ SQUASHED = (
     "transformers resizes both sides and then crops, which distorts; here the shorter side is "
     "resized, as it was for the published accuracy of such models"
 )
+RESAMPLED = (
+    "its positions are for another image size than its preprocessing: they are resampled at run "
+    "time, with antialiasing, which transformers leaves out (dynamic_size)"
+)
 HIDDEN = {"num_attention_heads": "heads", "layer_norm_eps": "norm_eps"}
 """What nearly all of their configs call fields that no tensor shows."""
 ACTIVATIONS = {
@@ -92,7 +97,30 @@ def read_json(path: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def read_labels(config: Mapping[str, Any]) -> tuple[str, ...]:
+def read_transformers(path: Path, config: dict[str, Any]) -> Stated:
+    """What a config.json states, and the preprocessor's file beside it."""
+    origin, mapped = read_config(config, path), config_maps().get(str(config["model_type"]))
+    files = [path.with_name(name) for name in PREPROCESSOR_FILES]
+    file = next((each for each in files if each.is_file()), None)
+    known, notes = read_preprocessor(file) if file else ({}, ())
+    model, values = origin or (None, _hidden(config))
+    other_size = known.get("image_size") not in (None, values.get("image_size"))
+    if mapped is not None and mapped.any_size and other_size:
+        values, notes = {**values, "dynamic_size": True}, (*notes, RESAMPLED)
+    return Stated(
+        model,
+        values,
+        _labels(config),
+        several=config.get("problem_type") == "multi_label_classification",
+        preprocessing=known,
+        kind="" if origin else f"transformers' {config['model_type']}",
+        format="huggingface",
+        notes=notes,
+        whole=None if origin is None or mapped is None else _whole(mapped, config, origin[1]),
+    )
+
+
+def _labels(config: Mapping[str, Any]) -> tuple[str, ...]:
     """The classes' names in a config.json; none where they are only numbered, or not all named."""
     named = config.get("id2label")
     if not isinstance(named, dict) or {*named} != {str(number) for number in range(len(named))}:
@@ -103,7 +131,7 @@ def read_labels(config: Mapping[str, Any]) -> tuple[str, ...]:
     return () if names == tuple(f"LABEL_{number}" for number in range(len(names))) else names
 
 
-def read_config(data: dict[str, Any], path: Path) -> tuple[str, dict[str, Any]] | None:
+def read_config(data: dict[str, Any], path: Path) -> Origin | None:
     """Our family and config fields for a config.json; None for a model that we do not have."""
     mapped = config_maps().get(str(data.get("model_type")))
     if mapped is None:
@@ -152,11 +180,9 @@ def reads_whole(family: str) -> bool:
     return any(mapped.whole.get("family") == family for mapped in config_maps().values())
 
 
-def read_whole(
-    data: Mapping[str, Any], inner: Mapping[str, Any]
-) -> tuple[str, dict[str, Any]] | None:
+def _whole(mapped: ConfigMap, data: Mapping[str, Any], inner: Mapping[str, Any]) -> Origin | None:
     """Our family and fields of the model around the one with the fields `inner`, if there is."""
-    whole = config_maps()[str(data["model_type"])].whole
+    whole = mapped.whole
     if not whole:
         return None
     part, outside = FAMILIES[whole["family"]].part, ("image_size", "channels", "norm_eps", "head")
@@ -250,13 +276,7 @@ def _mlp_ratio(config: Any) -> int:
     )
 
 
-def takes_any_size(config: Mapping[str, Any]) -> bool:
-    """Whether the model of a config.json resamples its positions to the size of an image."""
-    mapped = config_maps().get(str(config.get("model_type")))
-    return mapped is not None and mapped.any_size
-
-
-def read_hidden(data: Mapping[str, Any]) -> dict[str, Any]:
+def _hidden(data: Mapping[str, Any]) -> dict[str, Any]:
     """The config fields that no tensor shows, of a model_type that we do not have."""
     found = {ours: data[theirs] for theirs, ours in HIDDEN.items() if theirs in data}
     numbers = {name: value for name, value in found.items() if type(value) in (int, float)}

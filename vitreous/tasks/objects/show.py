@@ -288,8 +288,8 @@ def walk_through(predictor: Predictor, view: View) -> tuple[list[Stop], Detectio
         "box_head": lambda values: [as_tensor(np.asarray(found))],
         "mask_head": lambda values: [values[int(result.queries[0])].sigmoid()[None]],
     }
-    placed = getattr(predictor.model.config, "placed", False)
-    others = {"tokens": WORDS["placed"]} if placed else {}
+    added = getattr(predictor.model.config, "add_position", False)
+    others = {"tokens": WORDS["added"]} if added else {}
     others |= WORDS["rf_detr"] if independent else {}
     words, query = {**WORDS, **others}, int(result.queries[0])
     stops, _ = walk.walk(predictor, view.values, words, drawing, inside=False, query=query)

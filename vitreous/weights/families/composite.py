@@ -9,8 +9,8 @@ from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.models.mae import MaskedAutoencoder
 from vitreous.models.model import Model
 from vitreous.models.segmenter import MaskTransformer
+from vitreous.weights.families.positions import resample_positions
 from vitreous.weights.families.state_dict import Shapes, StateDict, numbered
-from vitreous.weights.families.vit import resample_positions
 
 
 class CompositeStateDict(StateDict):

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vitreous.errors import Word
+from vitreous.errors import Word, advice
 from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.models.model import Model
 
@@ -16,6 +16,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 """Of a state dict, by our names."""
 SOURCE_GRID = (Word("height"), Word("width"))
 """What to give where shapes do not show it."""
+
+
+def unclear(what: str, alone: str, given: str, source: Grid | None) -> str:
+    """Why rows show no grid: `alone` where no `source` grid is given, or else `given`."""
+    if source is None:
+        return f"{what} {alone}{advice(': pass ', source_grid=SOURCE_GRID)}"
+    return f"{what} {given} {source[0]}x{source[1]}"
 
 
 def numbered(shapes: Shapes, owner: str) -> int:

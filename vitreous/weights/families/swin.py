@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.errors import advice
 from vitreous.layers.grid_positions import relative_index
 from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.models.model import Model
 from vitreous.models.swin import Swin
-from vitreous.weights.families.state_dict import SOURCE_GRID, Shapes, StateDict, factors, numbered
+from vitreous.weights.families.state_dict import Shapes, StateDict, factors, numbered, unclear
 
 
 class SwinStateDict(StateDict):
@@ -28,11 +27,9 @@ class SwinStateDict(StateDict):
                 continue  # import refuses it for its shape
             window = attention.made_for(state[key], source)
             if window is None:
-                done.refused[key] = f"{len(state[key])} offsets " + (
-                    f"are not those of a square window{advice(': pass ', source_grid=SOURCE_GRID)}"
-                    if source is None
-                    else f"are not those of a window of {source[0]}x{source[1]}"
-                )
+                count, those = f"{len(state[key])} offsets", "are not those of"
+                square, other = f"{those} a square window", f"{those} a window of"
+                done.refused[key] = unclear(count, square, other, source)
                 continue
             windows = (window, attention.window)
             done.resize(state, key, "windows", windows, mode, attention.resample)

@@ -18,7 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from torch import Tensor
 from vitreous.atomic_write import replacing
 from vitreous.errors import CheckpointError, WriteError
 from vitreous.weights.io import readers
+from vitreous.weights.io.checkpoint import Checkpoint
 from vitreous.weights.io.limits import WeightFileError, quoted
 from vitreous.weights.io.state_dicts import strip_wrapper_prefixes
 from vitreous.weights.io.writers import WRITERS, separate
@@ -53,27 +54,7 @@ NOT_WEIGHTS = {
     b"{": "a JSON file",
 }
 
-Reader = Callable[[Path, str | None], readers.Content]
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """Tensors by name, on the CPU, and the file they were read from."""
-
-    tensors: dict[str, Tensor]
-    metadata: dict[str, str]
-    """Of a safetensors file; empty for other types."""
-    path: Path
-    settings: dict[str, Any] = field(default_factory=dict)
-    """What a training checkpoint says about its numbers; see `settings_of`."""
-    source: str = ""
-    """As the user called it, where that is not its path."""
-    entries: dict[str, str] = field(default_factory=dict)
-    """Of a training checkpoint, and what they are; empty for files that have tensors alone."""
-
-    @property
-    def called(self) -> str:
-        return self.source or str(self.path)
+Reader = Callable[[Path, str | None], Checkpoint]
 
 
 def read_tensors(path: str | Path, inside: str | None = None) -> Checkpoint:
@@ -85,14 +66,14 @@ def read_tensors(path: str | Path, inside: str | None = None) -> Checkpoint:
     """
     file = _weights_in(Path(path))
     read = _read_shards if file.name == SHARD_INDEX else _read_file
-    tensors, metadata, settings, entries = read(file, inside)
-    for name, tensor in tensors.items():
+    found = read(file, inside)
+    for name, tensor in found.tensors.items():
         # A tensor without elements may claim any shape; torch cannot compute with all of them.
         if math.prod(max(length, 1) for length in tensor.shape) >= 2**48:
             raise CheckpointError(
                 f"{file}: tensor {quoted(name)} has the impossible shape {tuple(tensor.shape)}"
             )
-    return Checkpoint(strip_wrapper_prefixes(tensors), metadata, file, settings, entries=entries)
+    return replace(found, tensors=strip_wrapper_prefixes(found.tensors), path=file)
 
 
 def write_tensors(
@@ -151,7 +132,7 @@ def config_of(source: Path) -> Path:
     return folder / "config.json"
 
 
-def _read_shards(index: Path, inside: str | None) -> readers.Content:
+def _read_shards(index: Path, inside: str | None) -> Checkpoint:
     """The tensors of all files that a safetensors index lists."""
     with _errors_begin_with(index):
         content = json.loads(index.read_bytes())
@@ -170,23 +151,23 @@ def _read_shards(index: Path, inside: str | None) -> readers.Content:
                 )
     tensors: dict[str, Tensor] = {}
     metadata: dict[str, str] = {}
-    for shard in sorted(set(weight_map.values())):
-        shard_tensors, shard_metadata, *_ = _read_file(index.parent / shard, inside)
-        twice = tensors.keys() & shard_tensors.keys()
+    for name in sorted(set(weight_map.values())):
+        shard = _read_file(index.parent / name, inside)
+        twice = tensors.keys() & shard.tensors.keys()
         if twice:
             raise CheckpointError(f"{index}: tensor {quoted(min(twice))} is in two of its files")
-        tensors |= shard_tensors
-        metadata |= shard_metadata
+        tensors |= shard.tensors
+        metadata |= shard.metadata
     missing = weight_map.keys() - tensors.keys()
     if missing:
         raise CheckpointError(
             f"{index}: its files lack {counted(len(missing), 'tensor')}, such as "
             f"{quoted(min(missing))}"
         )
-    return readers.Content(tensors, metadata)
+    return Checkpoint(tensors, metadata)
 
 
-def _read_file(path: Path, inside: str | None) -> readers.Content:
+def _read_file(path: Path, inside: str | None) -> Checkpoint:
     with _errors_begin_with(path):
         return _recognise(path)(path, inside)
 

@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import safetensors
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from vitreous.errors import advice
+from vitreous.weights.io.checkpoint import Checkpoint
 from vitreous.weights.io.limits import DTYPES, WeightFileError, memory_limit, quoted
 from vitreous.weights.io.safe_globals import tensor_from_bytes
 from vitreous.weights.io.state_dicts import entries_of, find_state, settings_of
@@ -37,21 +38,10 @@ HEADER_READERS = {  # version 3 is for structured arrays, which are not weights
 }
 
 
-class Content(NamedTuple):
-    """What a reader finds in a file."""
-
-    tensors: dict[str, Tensor]
-    metadata: dict[str, str] = {}  # noqa: RUF012 -- nobody changes it
-    """Of a safetensors file."""
-    settings: dict[str, Any] = {}  # noqa: RUF012
-    """What a training checkpoint or a pickled model says about its numbers: see `settings_of`."""
-    entries: dict[str, str] = {}  # noqa: RUF012
-
-
 Entries = dict[str, zipfile.ZipInfo]
 
 
-def read_safetensors(path: Path, inside: str | None) -> Content:
+def read_safetensors(path: Path, inside: str | None) -> Checkpoint:
     _check_no_inside("a safetensors file", inside)
     with safetensors.safe_open(path, framework="pt", device="cpu") as file:
         names = list(file.keys())
@@ -61,10 +51,10 @@ def read_safetensors(path: Path, inside: str | None) -> Content:
     for name, tensor in tensors.items():
         if tensor.dtype not in DTYPES:
             raise WeightFileError(f"tensor {quoted(name)} has the unsupported type {tensor.dtype}")
-    return Content(tensors, metadata)
+    return Checkpoint(tensors, metadata)
 
 
-def read_zip(path: Path, inside: str | None) -> Content:
+def read_zip(path: Path, inside: str | None) -> Checkpoint:
     """Torch since version 1.6 and numpy both write zip archives."""
     with zipfile.ZipFile(path) as archive:
         entries = {entry.filename: entry for entry in archive.infolist()}
@@ -79,7 +69,7 @@ def read_zip(path: Path, inside: str | None) -> Content:
             return _read_torch(archive, entries, pickles[0].removesuffix("data.pkl"), inside)
         if any(name.endswith(".npy") for name in entries):
             _check_no_inside("an .npz file", inside)
-            return Content(_read_arrays(archive, entries))
+            return Checkpoint(_read_arrays(archive, entries))
     listed = ", ".join(quoted(name) for name in sorted(entries)[:5])
     raise WeightFileError(
         f"a zip archive with neither numpy nor torch weights: {listed or 'empty'}"
@@ -110,7 +100,7 @@ def _read_arrays(archive: zipfile.ZipFile, entries: Entries) -> dict[str, Tensor
 
 def _read_torch(
     archive: zipfile.ZipFile, entries: Entries, root: str, inside: str | None
-) -> Content:
+) -> Checkpoint:
     # A TorchScript program has its code beside the tensors, which nobody reads here.
     entries = {
         name: entry
@@ -143,7 +133,7 @@ def _read_torch(
     return _build(content, inside)
 
 
-def read_torch_legacy(path: Path, inside: str | None) -> Content:
+def read_torch_legacy(path: Path, inside: str | None) -> Checkpoint:
     """Torch before 1.6: five pickles, then each storage as its length (8 bytes) and its bytes."""
     with path.open("rb") as file:
         preamble = [unpickle(file, no_storages) for _ in range(3)]
@@ -184,7 +174,7 @@ def read_torch_legacy(path: Path, inside: str | None) -> Content:
         return _build(content, inside)
 
 
-def read_pickle(path: Path, inside: str | None) -> Content:
+def read_pickle(path: Path, inside: str | None) -> Checkpoint:
     """Paddle's `.pdparams`: one pickle of numpy arrays by name."""
     with path.open("rb") as file:
         content = unpickle(file, no_storages)
@@ -204,11 +194,11 @@ def read_bytes(stream: IO[bytes], count: int) -> Tensor:
     return content
 
 
-def _build(content: Any, inside: str | None) -> Content:
+def _build(content: Any, inside: str | None) -> Checkpoint:
     stored = find_state(content, inside)
     _check_count(len(stored))
     tensors = {name: tensor.build() for name, tensor in stored.items()}
-    return Content(tensors, settings=settings_of(content), entries=entries_of(content))
+    return Checkpoint(tensors, settings=settings_of(content), entries=entries_of(content))
 
 
 def _check_no_inside(kind: str, inside: str | None) -> None:

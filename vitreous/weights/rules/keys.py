@@ -7,16 +7,14 @@ import itertools
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from torch import Tensor
 
 from vitreous.config import flat, pair
 from vitreous.models.model import Model
-from vitreous.weights.rules.language import Format, Place, Rule, Shape, placeholders
+from vitreous.weights.rules.language import Format, Place, Rule, Shape
 from vitreous.weights.rules.patterns import axes_in, our_shape, repeated
-
-Value = TypeVar("Value")
+from vitreous.weights.rules.templates import placeholders
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -57,19 +55,17 @@ def conditions(model: Model) -> list[str]:
     return [*model.state_dict(), *(f"{name}={value}" for name, value in settings)]
 
 
-def strip_prefix(tensors: Mapping[str, Value], rules: Format) -> dict[str, Value]:
-    """The tensors without a prefix that all keys share: one of the format, or the name that a
-    training framework or somebody's own class gave to the model ("model.", "net.encoder."). What
-    stands beside a model that most keys belong to (a loss) keeps its name."""
-    keys = list(tensors)
+def _prefix(keys: list[str], rules: Format) -> str:
+    """What all keys share: a prefix of the format, or the name that a training framework or
+    somebody's own class gave to the model ("model.", "net.encoder."). What stands beside a model
+    that most keys belong to (a loss) keeps its name."""
     for prefix in rules.prefixes:
         if keys and all(key.startswith(prefix) for key in keys):
-            return {key.removeprefix(prefix): value for key, value in tensors.items()}
+            return prefix
     for prefix in _owners(keys, rules):
-        plain = {key.removeprefix(prefix): value for key, value in tensors.items()}
-        if len(plain) == len(tensors):
-            return plain
-    return dict(tensors)
+        if len({key.removeprefix(prefix) for key in keys}) == len(keys):
+            return prefix
+    return ""
 
 
 def _owners(keys: list[str], rules: Format) -> Iterator[str]:
@@ -91,8 +87,13 @@ def _owners(keys: list[str], rules: Format) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Gathered:
-    """A checkpoint in our names."""
+    """A checkpoint in our names, by the rules of a format."""
 
+    rules: Format = field(compare=False)
+    prefix: str = field(compare=False)
+    """What all of its keys begin with,"""
+    plain: dict[str, Shape] = field(compare=False)
+    """and their shapes without that."""
     shapes: dict[str, Shape]
     """In our layout, where the rule fits."""
     axes: dict[str, int]
@@ -107,12 +108,12 @@ class Gathered:
     """Whether patches are kept as flat vectors, which do not show their sides and channels."""
     problems: dict[str, str]
     """Our names whose rule does not fit the keys that it found, and why."""
-    rules: dict[str, Rule] = field(compare=False)
-    """For each of our names, the one that has found its keys."""
+    owners: dict[str, Rule] = field(compare=False)
+    """For each of our names, the rule that has found its keys."""
 
-    def has_keys_of(self, shapes: Container[str]) -> bool:
-        """Whether the keys are as in the file, with what all of them begin with."""
-        return all(key in shapes for keys in self.keys.values() for key in keys)
+    def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The checkpoint's tensors by the keys that the rules have."""
+        return {key.removeprefix(self.prefix): value for key, value in tensors.items()}
 
 
 def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Shape]:
@@ -120,17 +121,18 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Shape]:
 
 
 def gather(
-    rules: Format, shapes: Mapping[str, Shape], names: Container[str] | None = None
+    rules: Format, tensors: Mapping[str, Tensor], names: Container[str] | None = None
 ) -> Gathered:
-    """The shapes of a checkpoint by our names. Its keys are without what they all begin with: see
-    `strip_prefix`.
+    """The shapes of a checkpoint by our names.
 
     names: the parameters of the model that it is for, where that is known. Then a key that two
     rules have belongs to what the model has, else to the rule that names it most exactly.
     """
+    prefix = _prefix(list(tensors), rules)
+    plain = {key.removeprefix(prefix): shape for key, shape in shapes_of(tensors).items()}
     counted = {
         key: shape
-        for key, shape in shapes.items()
+        for key, shape in plain.items()
         if names is not None or (0 not in shape and rules.ours_of(key, derived=True) is None)
     }
     places: dict[tuple[str, Rule, int], dict[tuple[int, int], str]] = {}
@@ -178,7 +180,8 @@ def gather(
     left = [key for key in counted if key not in used]
     unused = tuple(key for key in left if not matches(key, rules.drop))
     dropped = len(left) - len(unused)
-    return Gathered(found, axes, keys, unused, dropped, flat, problems, owners)
+    by_rules = rules, prefix, plain
+    return Gathered(*by_rules, found, axes, keys, unused, dropped, flat, problems, owners)
 
 
 def _likeliest(places: list[Place]) -> list[Place]:

@@ -18,7 +18,7 @@ import fnmatch
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -29,8 +29,18 @@ from vitreous.config import Uncommon, changed, flat, own_marks
 from vitreous.errors import ConfigError
 from vitreous.models.old_fields import upgraded_fields
 from vitreous.weights.rules.library_limits import broken_limits
+from vitreous.weights.rules.templates import (
+    PLACEHOLDER,
+    expand,
+    fill,
+    placeholders,
+    regex,
+    solve,
+    uses,
+)
 
 Shape = tuple[int, ...]
+_DIGITS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -71,12 +81,12 @@ class Rule:
         return (self.pattern,) if isinstance(self.pattern, str) else self.pattern or ()
 
     def matches(self, ours: str) -> bool:
-        return _regex(self.ours).fullmatch(ours) is not None
+        return regex(self.ours).fullmatch(ours) is not None
 
     @property
     def stacks(self) -> bool:
         """Whether a pattern sees several tensors, stacked on a new first axis."""
-        return len(self.theirs) > 1 or any(_uses(theirs, "head") for theirs in self.theirs)
+        return len(self.theirs) > 1 or any(uses(theirs, "head") for theirs in self.theirs)
 
     def constant(self, like: Tensor) -> Tensor:
         """Our parameter, of this shape, by `value`."""
@@ -174,7 +184,7 @@ class Format:
     def rule_for(self, ours: str, derived: bool = False) -> tuple[Rule, dict[str, str]] | None:
         """The first rule that matches our parameter, and the values of its placeholders."""
         for rule in self.derived if derived else self.rules:
-            found = _regex(rule.ours).fullmatch(ours)
+            found = regex(rule.ours).fullmatch(ours)
             if found:
                 return rule, found.groupdict()
         return None
@@ -200,7 +210,7 @@ class Format:
         """Patterns of our parameters whose shape no file shows: constants of this format, and
         positions of which the first are used."""
         rules = [rule for rule in self.rules if rule.value is not None or rule.rows == "first"]
-        return tuple(_PLACEHOLDER.sub("*", rule.ours) for rule in rules)
+        return tuple(PLACEHOLDER.sub("*", rule.ours) for rule in rules)
 
     @property
     def cuts_positions(self) -> bool:
@@ -211,7 +221,7 @@ class Format:
     ) -> Iterator[list[str]]:
         """All spellings of the keys of a rule."""
         for chosen in self._choices(rule):
-            yield _expand(rule.theirs, {**values, **chosen}, axes)
+            yield expand(rule.theirs, {**values, **chosen}, axes)
 
     def written(
         self, rule: Rule, values: Mapping[str, str], axes: Mapping[str, int], ours: Iterable[str]
@@ -221,7 +231,7 @@ class Format:
         chosen = {}
         for name, alternatives in self.alternatives.items():
             chosen[name] = next(alt.name for alt in alternatives if alt.applies(ours))
-        return _expand(rule.theirs, {**values, **chosen}, axes)
+        return expand(rule.theirs, {**values, **chosen}, axes)
 
     def ours_of(self, key: str, derived: bool = False) -> str | None:
         """Our name for one of their keys, whether or not the model has it."""
@@ -232,16 +242,16 @@ class Format:
         skeleton = _DIGITS.sub("#", key)
         near = self._near.get((skeleton, derived))
         if near is None:
-            templates = self._derived_templates if derived else self._templates
-            near = [each for each in templates if each.skeleton.fullmatch(skeleton)]
+            known = self._templates[derived]
+            near = [each for each in known if each.skeleton.fullmatch(skeleton)]
             self._near[skeleton, derived] = near
         for template in near:
-            found = _regex(template.key).fullmatch(key)
-            values = _solve(template.key, found.groupdict()) if found else None
+            found = regex(template.key).fullmatch(key)
+            values = solve(template.key, found.groupdict()) if found else None
             if values is None:
                 continue
             head = values.pop("head", "0")
-            ours = _fill(template.rule.ours, values)
+            ours = fill(template.rule.ours, values)
             first = self.rule_for(ours, derived)
             if head.isdigit() and first is not None and first[0].ours == template.rule.ours:
                 yield Place(ours, template.rule, template.spelling, template.part, int(head))
@@ -251,29 +261,29 @@ class Format:
         return {}
 
     @functools.cached_property
-    def _templates(self) -> list[_Template]:
-        return [each for rule in self.rules for each in self._templates_of(rule)]
-
-    @functools.cached_property
-    def _derived_templates(self) -> list[_Template]:
-        return [each for rule in self.derived for each in self._templates_of(rule)]
+    def _templates(self) -> dict[bool, list[_Template]]:
+        """Of the rules, and of those for what is derived."""
+        return {
+            derived: [each for rule in rules for each in self._templates_of(rule)]
+            for derived, rules in ((False, self.rules), (True, self.derived))
+        }
 
     def _templates_of(self, rule: Rule) -> Iterator[_Template]:
         unchanged = {name: f"{{{name}}}" for name in (*placeholders(rule.ours), "head")}
         for spelling, chosen in enumerate(self._choices(rule)):
             for part, template in enumerate(rule.theirs):
-                key = _fill(template, {**unchanged, **chosen})
-                literal = _PLACEHOLDER.split(key)[::4]  # between the placeholders and their parts
-                names = [found.group(0) for found in _PLACEHOLDER.finditer(key)]
+                key = fill(template, {**unchanged, **chosen})
+                literal = PLACEHOLDER.split(key)[::4]  # between the placeholders and their parts
+                names = [found.group(0) for found in PLACEHOLDER.finditer(key)]
                 masked = "".join(
                     _DIGITS.sub("#", text) + name
                     for text, name in itertools.zip_longest(literal, names, fillvalue="")
                 )
-                yield _Template(key, rule, spelling, part, _regex(masked))
+                yield _Template(key, rule, spelling, part, regex(masked))
 
     def _choices(self, rule: Rule) -> Iterator[dict[str, str]]:
         """The spellings of a rule's placeholders, by name."""
-        used = [name for name in self.alternatives if any(_uses(t, name) for t in rule.theirs)]
+        used = [name for name in self.alternatives if any(uses(t, name) for t in rule.theirs)]
         for names in itertools.product(*(self.alternatives[name] for name in used)):
             yield {name: alt.name for name, alt in zip(used, names, strict=True)}
 
@@ -339,75 +349,3 @@ class Format:
             if not same:
                 wrong[name] = value
         return wrong
-
-
-_DIGITS = re.compile(r"\d+")
-_PLACEHOLDER = re.compile(r"\{(?P<times>\d+)?(?P<name>[A-Za-z_]\w*)(?P<plus>[+-]\d+)?\}")
-
-
-def placeholders(template: str) -> list[str]:
-    """The names in braces; anything else in braces is an error."""
-    if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
-        raise ValueError(
-            f"{template!r}: expected a name in braces, like {{i}}, {{i+1}} or {{2i+1}}"
-        )
-    return [found["name"] for found in _PLACEHOLDER.finditer(template)]
-
-
-@functools.cache
-def _regex(template: str) -> re.Pattern[str]:
-    """`blocks.{i}.norm` as a regex: `{all}` matches anything, other names no dot or slash."""
-    result, end, seen = "", 0, set()
-    for found in _PLACEHOLDER.finditer(template):
-        name = found["name"]
-        result += re.escape(template[end : found.start()])
-        body = ".+" if name == "all" else "[^./]+?"
-        result += f"(?P={name})" if name in seen else f"(?P<{name}>{body})"
-        seen.add(name)
-        end = found.end()
-    return re.compile(result + re.escape(template[end:]))
-
-
-def _solve(template: str, values: dict[str, str]) -> dict[str, str] | None:
-    """The values of `i` from those of `{2i+1}`; None if there is no integer solution."""
-    for found in _PLACEHOLDER.finditer(template):
-        value = values[found["name"]]
-        if (found["times"] or found["plus"]) and value.isdigit():
-            rest = int(value) - int(found["plus"] or 0)
-            if rest < 0 or rest % int(found["times"] or 1):
-                return None
-            values = {**values, found["name"]: str(rest // int(found["times"] or 1))}
-    return values
-
-
-def _uses(template: str, name: str) -> bool:
-    return name in placeholders(template)
-
-
-def _fill(template: str, values: Mapping[str, str]) -> str:
-    """The template with its placeholders replaced; one without a value becomes `*`."""
-
-    def piece(found: re.Match[str]) -> str:
-        value = values.get(found["name"], "*")
-        if not found["times"] and not found["plus"]:
-            return value
-        if not value.isdigit():
-            return found.group(0)
-        return str(int(found["times"] or 1) * int(value) + int(found["plus"] or 0))
-
-    return _PLACEHOLDER.sub(piece, template)
-
-
-def _expand(
-    templates: Sequence[str], values: Mapping[str, str], axes: Mapping[str, int]
-) -> list[str]:
-    """Their keys; a template with `{head}` gives one key per attention head."""
-    keys = []
-    for template in templates:
-        if _uses(template, "head"):
-            if "heads" not in axes:
-                raise ConfigError(f"rule for {template!r}: this model has no attention heads")
-            keys += [_fill(template, {**values, "head": str(h)}) for h in range(axes["heads"])]
-        else:
-            keys.append(_fill(template, values))
-    return keys

@@ -21,10 +21,11 @@ from vitreous.errors import ConfigError, did_you_mean
 from vitreous.models import FAMILIES
 from vitreous.models.extras import KEY as EXTRAS
 from vitreous.models.old_fields import today, upgraded_fields
-from vitreous.weights.infer import parameter_names
-from vitreous.weights.rules.language import Alternative, Format, Rule, placeholders
+from vitreous.weights.fields import parameter_names
+from vitreous.weights.rules.language import Alternative, Format, Rule
 from vitreous.weights.rules.library_limits import LIMITS
 from vitreous.weights.rules.patterns import apart, diagonal
+from vitreous.weights.rules.templates import placeholders
 
 FOLDER = Path(__file__).parent
 ROWS = ("tokens", "all", "patches", "last", "first", "second")
