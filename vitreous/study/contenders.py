@@ -27,6 +27,7 @@ from vitreous.study.statistics import holm
 from vitreous.tasks.metric import Metric
 from vitreous.tasks.task import Task
 from vitreous.train.open_data import stored_recipe
+from vitreous.weights.blank import without_values
 from vitreous.wording import counted, listed
 
 MOST = 24
@@ -103,7 +104,7 @@ def notes(contenders: Sequence[Contender], metrics: Sequence[Metric]) -> list[st
 
 def facts(contender: Contender) -> ComparedRun:
     run, predictor = contender.run, contender.predictor
-    with torch.device("meta"):
+    with without_values():
         blank = run.config.create()
     try:
         flops = flops_of(run.config)

@@ -33,6 +33,7 @@ from vitreous.train.recipe import Recipe, seconds
 from vitreous.train.run import planned_preprocess, prepare
 from vitreous.train.threads import computing_threads
 from vitreous.train.trainer import NotFiniteError, Trainer, TrainingError
+from vitreous.weights.blank import without_values
 
 DECADES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 """The learning rates that `find_lr` tries first."""
@@ -140,7 +141,7 @@ def pace(recipe: Recipe, log: Log) -> Pace:
         each = (time.perf_counter() - began) / max(step - WARM, 1)
         in_time = None if recipe.time is None else seconds(recipe.time)
         steps = trainer.steps if in_time is None else max(int(in_time / each), 1)
-        with torch.device("meta"):
+        with without_values():
             blank = create(family_of(trainer.model), **to_dict(trainer.model.config))
         flops = sum(row.flops for row in summarise(blank))
         total = sum(p.numel() for p in trainer.model.parameters())
