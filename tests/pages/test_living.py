@@ -27,8 +27,9 @@ from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.living import STORED, living_graph
 from vitreous.labels import LabelMap
-from vitreous.pages.living import STEPS, _source, stored_page
-from vitreous.pages.words import LANGUAGES, WORDS
+from vitreous.pages.living import stored_page
+from vitreous.pages.steps import STEPS
+from vitreous.pages.words import WORDS
 from vitreous.predict import Predictor
 from vitreous.tasks import task_class
 
@@ -430,22 +431,6 @@ def test_nothing_from_outside(chromium, gray_file):
     with opened(chromium, gray_file, expected="Content Security Policy") as page:
         asked = "fetch('https://example.org').then(() => 'sent', () => 'blocked')"
         assert page.evaluate(asked) == "blocked"
-
-
-# ---- words and sources
-
-
-@pytest.mark.parametrize("key", STEPS)
-def test_every_statement_of_the_steps_is_found(key):
-    words = STEPS[key]
-    for language in LANGUAGES:
-        title, why = words[language]
-        assert title
-        assert why
-    if "source" in words:
-        found = _source(*words["source"])
-        assert words["source"][2].split("\n")[0] in found["code"]
-        assert len(found["code"]) < 300
 
 
 # ---- a page of stored numbers

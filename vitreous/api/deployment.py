@@ -175,7 +175,7 @@ def _export_page(
     verify: bool,
     log: Log,
 ) -> Exported:
-    from vitreous.deploy.export import exported_part, some_images
+    from vitreous.deploy.export import exported_part, some_samples
     from vitreous.import_run import open_run
     from vitreous.loading import predictor_of
     from vitreous.pages.living import living_page
@@ -188,8 +188,19 @@ def _export_page(
     task = task_class(config.task).restored(config.labels, config.decoding)
     predictor = Predictor(model, config.preprocess, task)
     folder = None if runtime is None else Path(runtime)
-    images = some_images(data or _own_data(opened), predictor.preprocess.channels, SAMPLES)
-    return living_page(predictor, path, images, precision=precision, runtime=folder, log=log)
+    channels = predictor.preprocess.channels
+    source, samples = some_samples(data or _own_data(opened), channels, SAMPLES)
+    known = set(config.labels.names)
+    named = [[name for name in source.names_of(each) if name in known] for each in samples]
+    return living_page(
+        predictor,
+        path,
+        [source.image(each) for each in samples],
+        labels=[", ".join(names) for names in named],
+        precision=precision,
+        runtime=folder,
+        log=log,
+    )
 
 
 def _own_data(run: OpenedRun) -> str | None:

@@ -23,6 +23,7 @@ from vitreous.atomic_write import check_writable, making_folder, naming_file, re
 from vitreous.config import changed, choice, pair
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
+from vitreous.data.source import Sample, Source
 from vitreous.deploy.for_tracing import for_tracing
 from vitreous.deploy.graph_files import write_graph
 from vitreous.deploy.loss import Loss, Trial, agreement_of, measured_loss
@@ -254,8 +255,14 @@ def calibration(predictor: Predictor, trial: Trial | None, input: str) -> Iterat
 
 
 def some_images(data: str | None, channels: int, count: int = 16) -> list[Tensor]:
-    """(c, h, w) as they are stored: of a val or test split, evenly picked; without data, digits for
-    models of gray images and scenes of shapes for others."""
+    """(c, h, w) as they are stored: see `some_samples`."""
+    source, samples = some_samples(data, channels, count)
+    return [source.image(sample) for sample in samples]
+
+
+def some_samples(data: str | None, channels: int, count: int) -> tuple[Source, Sequence[Sample]]:
+    """Of a val or test split, evenly picked; without data, digits for models of gray images and
+    scenes of shapes for others."""
     name = data or ("digits" if channels == 1 else "shapes:40")
     try:
         source = open_source(name)
@@ -263,7 +270,7 @@ def some_images(data: str | None, channels: int, count: int = 16) -> list[Tensor
         source = open_source(name, truth=UNLABELLED, val_fraction=0)
     splits = [source.splits[name] for name in ("val", "test", "train") if name in source.splits]
     samples = next(split for split in splits if len(split))
-    return [source.image(sample) for sample in samples[:: max(len(samples) // count, 1)][:count]]
+    return source, samples[:: max(len(samples) // count, 1)][:count]
 
 
 def is_square(config: RunConfig) -> bool:
