@@ -9,7 +9,7 @@ import vitreous
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.living import AFTER, stored_numbers
 from vitreous.labels import LabelMap
-from vitreous.pages.living import about
+from vitreous.pages.model_facts import about
 from vitreous.pages.steps import STEPS, source_of
 from vitreous.pages.words import LANGUAGES, WORDS
 from vitreous.predict import Predictor
@@ -66,6 +66,7 @@ def test_a_segmenter_is_decoded_stage_by_stage():
         "decoder": [k, 4, 4],
         "upsample": [k, 32, 32],
     }
+    assert {f"{AFTER}.decoder.blocks.0", f"{AFTER}.decoder.blocks.0.sum"} <= given["outputs"].keys()
     groups = {tuple(each["group"]) for each in given["steps"] if each["group"]}
     assert groups == {*(("block", i) for i in range(2)), *(("maskBlock", i) for i in range(2))}
 
@@ -124,6 +125,20 @@ def test_every_step_has_words(name):
     assert not [each["output"] for each in given["steps"] if each["key"] == "other"]
     assert all(all(each["title"]) and all(each["why"]) for each in given["steps"])
     assert not any("{0}" in text for each in given["steps"] for text in each["title"])
+
+
+def named(how):
+    of = (how or {}).get("of", [])
+    return [of] if isinstance(of, str) else of
+
+
+@pytest.mark.parametrize("name", ["vit", "siglip", "segmenter", "detr", "rf-detr"])
+def test_what_makes_a_cell_is_there(name):
+    task = {"segmenter": "segment", "detr": "detect", "rf-detr": "instance"}.get(name, "classify")
+    given, _ = told(made(name)[0], task, whole=task != "classify")
+    known = {*given["outputs"], *given["same"]}
+    missing = [each for step in given["steps"] for each in named(step["how"]) if each not in known]
+    assert not missing
 
 
 @pytest.mark.parametrize("key", STEPS)

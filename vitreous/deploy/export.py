@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -260,13 +261,18 @@ def some_images(data: str | None, channels: int, count: int = 16) -> list[Tensor
     return [source.image(sample) for sample in samples]
 
 
-def some_samples(data: str | None, channels: int, count: int) -> tuple[Source, Sequence[Sample]]:
+def some_samples(
+    data: str | None, channels: int, count: int, truth: str | None = None
+) -> tuple[Source, Sequence[Sample]]:
     """Of a val or test split, evenly picked; without data, digits for models of gray images and
-    scenes of shapes for others."""
+    scenes of shapes for others. With this kind of ground truth, if the data has it."""
     name = data or ("digits" if channels == 1 else "shapes:40")
-    try:
-        source = open_source(name)
-    except DataError:  # images alone will do
+    source = None
+    for kind in dict.fromkeys((truth, None)):
+        if source is None:
+            with suppress(DataError):
+                source = open_source(name, truth=kind)
+    if source is None:  # images alone will do
         source = open_source(name, truth=UNLABELLED, val_fraction=0)
     splits = [source.splits[name] for name in ("val", "test", "train") if name in source.splits]
     samples = next(split for split in splits if len(split))

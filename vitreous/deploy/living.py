@@ -27,6 +27,7 @@ from vitreous.engines.graph import not_installed
 from vitreous.engines.interventions import MOST, Interventions, changing, watched
 from vitreous.errors import ConfigError
 from vitreous.layers.attention import Heads
+from vitreous.layers.block import Block
 from vitreous.layers.deformable import DeformableAttention
 from vitreous.layers.mlp import Mlp
 from vitreous.layers.tap import tap
@@ -101,7 +102,7 @@ def behind_core(model: Model) -> dict[str, nn.Module]:
         if isinstance(part, nn.Linear):
             looked_at = name.endswith(OPEN_LAYERS)
         else:
-            looked_at = isinstance(part, nn.LayerNorm | Heads | DeformableAttention | Mlp)
+            looked_at = isinstance(part, nn.LayerNorm | Block | Heads | DeformableAttention | Mlp)
         if looked_at and any(name.startswith(f"{step}.") for step in steps if step):
             found.setdefault(f"{AFTER}.{name}", part)
     return found

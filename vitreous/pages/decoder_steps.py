@@ -15,6 +15,8 @@ from vitreous.pages.encoder_steps import block_steps
 from vitreous.pages.steps import Group, How, Makers, attention_steps, mlp_steps, step
 
 Steps = list[dict[str, Any]]
+ENCODER = ("models/detr.py", "EncoderLayer.forward")
+DECODER = ("layers/decoder.py", "DecoderLayer.forward")
 
 
 def decoder_steps(model: Model, makers: Makers) -> Steps:
@@ -49,7 +51,8 @@ def sets(model: Model, size: tuple[int, int]) -> dict[str, Any]:
 
 
 def _segmenter_steps(model: Segmenter, makers: Makers) -> Steps:
-    name, classes = f"{AFTER}.decoder", {"columns": "labels", "picture": "classes"}
+    name = f"{AFTER}.decoder"
+    classes: dict[str, Any] = {"columns": "labels", "picture": "classes"}
     placed: How = None
     if isinstance(model.core, ViT) and makers.has("norm"):
         placed = {"kind": "placed", "of": "norm", "skip": model.core.prefix_length}
@@ -79,6 +82,7 @@ def _mask_steps(decoder: MaskTransformer, makers: Makers) -> Steps:
     project = makers.linear(f"{AFTER}.encoder", "decoder.project")
     found = [step("project", f"{name}.project", how=project, rows="patches")]
     before = None
+    block: Any
     for number, block in enumerate(decoder.blocks):
         found += block_steps(
             makers,
@@ -103,7 +107,7 @@ def _mask_steps(decoder: MaskTransformer, makers: Makers) -> Steps:
     return found
 
 
-def _detector_steps(model: Detector, makers: Makers) -> Steps:
+def _detector_steps(model: Any, makers: Makers) -> Steps:
     first = _detr_steps(model, makers) if isinstance(model, DETR) else _proposal_steps(model)
     before = f"{AFTER}.queries"
     for number, layer in enumerate(model.decoder):
@@ -164,7 +168,7 @@ def _detr_steps(model: DETR, makers: Makers) -> Steps:
     before: str | None = None if placed else f"{AFTER}.tokens"  # the sum has no output of its own
     for number, module in enumerate(model.encoder):
         name = f"encoder.{number}"
-        layer = _Layer(makers, name, module, ("encoderLayer", number), "map")
+        layer = _Layer(makers, name, module, ("encoderLayer", number), "map", ENCODER)
         found += layer.attention("attention", before, "map")
         found += layer.sum_norm(1, before, "attention")
         found += layer.mlp(2, model.config.activation)
@@ -176,12 +180,14 @@ def _decoder_layer_steps(
     model: Detector, number: int, module: Any, before: str, makers: Makers
 ) -> Steps:
     """Queries attend to each other, then to the image; then each goes through an MLP."""
-    layer = _Layer(makers, f"decoder.{number}", module, ("decoderLayer", number), "queries")
+    layer = _Layer(
+        makers, f"decoder.{number}", module, ("decoderLayer", number), "queries", DECODER
+    )
     found = layer.attention("self_attention", before, "queries")
     found += layer.sum_norm(1, before, "self_attention")
     cross = f"{layer.output}.cross_attention"
     if isinstance(module.cross_attention, DeformableAttention):
-        on = {"rows": "queries", "columns": "map", "picture": "attention"}
+        on: dict[str, Any] = {"rows": "queries", "columns": "map", "picture": "attention"}
         found += [
             step("points", f"{cross}.weights", layer.group, **on),
             step("sampled", cross, layer.group, rows="queries"),
@@ -203,6 +209,8 @@ class _Layer(NamedTuple):
     module: Any
     group: Group
     rows: str
+    source: tuple[str, str]
+    """Where its forward is written."""
 
     @property
     def output(self) -> str:
@@ -232,7 +240,17 @@ class _Layer(NamedTuple):
         if before is not None:
             of = [before, f"{self.output}.{part}"]
             how = self.makers.norm(of, f"{self.weights}.{norm}", eps)
-        return [step("sum_norm", f"{self.output}.{norm}", self.group, how=how, rows=self.rows)]
+        source = (*self.source, f"self.{norm}(")
+        return [
+            step(
+                "sum_norm",
+                f"{self.output}.{norm}",
+                self.group,
+                how=how,
+                rows=self.rows,
+                source=source,
+            )
+        ]
 
     def mlp(self, number: int, activation: str) -> Steps:
         """The MLP between the norm before and the norm of this number."""

@@ -54,6 +54,7 @@ def vit_steps(core: ViT, makers: Makers) -> list[dict[str, Any]]:
         how = norm(before, "embed_norm", config.norm_eps)
         steps.append(step("embed_norm", "embed_norm", how=how))
         before = "embed_norm"
+    block: Any
     for number, block in enumerate(core.blocks):
         name = f"blocks.{number}"
         steps += block_steps(

@@ -13,7 +13,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,10 @@ import torch
 from torch import Tensor
 
 from vitreous.config import choice, pair
-from vitreous.data.preprocess import FULL_SCALE, Preprocess
+from vitreous.data.preprocess import FULL_SCALE
 from vitreous.deploy.browser import BrowserError, find_browser, opened_page
 from vitreous.deploy.export import LEAST_AGREEMENT, Exported, ExportError
 from vitreous.deploy.living import (
-    AFTER,
     EXACT,
     LARGEST,
     STORED,
@@ -39,20 +38,16 @@ from vitreous.deploy.living import (
     stored_numbers,
 )
 from vitreous.deploy.web_runtime import WebRuntime, web_runtime
-from vitreous.engines.interventions import encoder_layers, heads_of
 from vitreous.engines.precision import precision_named
 from vitreous.errors import ConfigError
 from vitreous.models.model import Model
-from vitreous.pages.decoder_steps import decoder_steps, sets
-from vitreous.pages.encoder_steps import encoder_steps
+from vitreous.pages.model_facts import about, shown_preprocess
 from vitreous.pages.page_file import check_page_name, write_page
 from vitreous.pages.pictures import as_picture
-from vitreous.pages.steps import Makers, name_of, step
 from vitreous.pages.template import program, render
-from vitreous.pages.words import WORDS, words_for
+from vitreous.pages.words import words_for
 from vitreous.predict import Predictor
 from vitreous.progress import Log, silent
-from vitreous.tasks import show_of
 
 HERE = Path(__file__).parent
 SAFE = str.maketrans("<&", ",.")
@@ -78,113 +73,6 @@ def runtime_texts(runtime: WebRuntime) -> dict[str, str]:
     return {"loader": as_text(runtime.loader), "program": as_text(runtime.program)}
 
 
-def about(
-    predictor: Predictor, graph: LivingGraph, weights: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """What the page must know of the model, its data and its task."""
-    model, preprocess, task = predictor.model, shown_preprocess(predictor), predictor.task
-    size, show = graph.size, show_of(task.name)
-    core = model.core
-    prefix = int(core.prefix_length)
-    layers = encoder_layers(model)
-    return {
-        "model": model.name,
-        "answer": show.page_answer,
-        "excludes": show.excludes,
-        "labels": list(task.labels.names),
-        "thresholds": _plain(getattr(task, "thresholds", None)),
-        "noObject": model.other_classes > 0,
-        "threshold": _plain(getattr(task, "threshold", None)),
-        "input": [preprocess.channels, *size],
-        "mean": list(preprocess.mean),
-        "std": list(preprocess.std),
-        "preprocess": {
-            "channels": preprocess.channels,
-            "size": list(size),
-            "resize": preprocess.resize,
-            "whole": preprocess.whole,
-            "crop": preprocess.crop,
-            "interpolation": preprocess.interpolation,
-            "antialias": preprocess.antialias,
-        },
-        "grid": list(graph.interventions.grid),
-        "pixels": list(graph.interventions.pixels),
-        "prefix": prefix,
-        "tokens": token_names(core),
-        "changes": {
-            name: {"dims": list(value.shape), "whole": not value.is_floating_point()}
-            for name, value in graph.interventions.items()
-        },
-        "heads": [heads_of(core, layer) for layer in layers],
-        "blocks": _blocks(core, graph),
-        "queries": [
-            {
-                "name": f"{AFTER}.{layer.name}.weights",
-                "grid": list(layer.columns.grid),
-                "pixels": list(layer.columns.pixels),
-                "heads": graph.outputs[f"{AFTER}.{layer.name}.weights"][1],
-            }
-            for layer in model.attentions(size)
-            if layer.part == "cross" and f"{AFTER}.{layer.name}.weights" in graph.outputs
-        ],
-        "draw": preprocess.channels == 1 and max(size) <= 32,
-        "layers": [
-            name
-            for name, layer in ((f"{each.name}.weights", each) for each in layers)
-            if layer.columns.windows is None and name in graph.outputs
-        ],
-        "outputs": {name: list(shape) for name, shape in graph.outputs.items()},
-        "same": graph.same,
-        "answers": list(graph.answers),
-        "weights": weights,
-        "steps": steps_of(predictor, graph),
-        "sets": sets(model, size),
-        "maps": maps_of(graph),
-        "parameters": sum(each.numel() for each in model.parameters()),
-    }
-
-
-def maps_of(graph: LivingGraph) -> list[str]:
-    """The outputs (1, d, h, w) that are maps, and no attention of heads."""
-    parts = ("q", "k", "v", "scores", "scaled", "weights", "heads")
-    return [
-        name
-        for name, shape in graph.outputs.items()
-        if len(shape) == 4 and name.rpartition(".")[2] not in parts
-    ]
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, Tensor) else value
-
-
-def _blocks(core: Any, graph: LivingGraph) -> list[str]:
-    """The outputs of the blocks whose tokens lie on the grid that patches are chosen on."""
-    count = int(core.prefix_length) + graph.interventions.grid[0] * graph.interventions.grid[1]
-    names = [f"blocks.{number}" for number in range(getattr(core, "depth", 0))]
-    return [name for name in names if graph.outputs.get(name, ())[1:2] == (count,)]
-
-
-def token_names(core: Any) -> list[list[str]]:
-    """Of the tokens before the patches, in English and Chinese."""
-    said = WORDS["viewer"]
-    tokens = getattr(core.config, "tokens", "none")
-    named = [said[f"{each}Token"] for each in tokens.split("+") if f"{each}Token" in said]
-    registers = range(1, getattr(core.config, "registers", 0) + 1)
-    return [*named, *([text.format(i) for text in said["register"]] for i in registers)]
-
-
-def steps_of(predictor: Predictor, graph: LivingGraph) -> list[dict[str, Any]]:
-    """Every step in its order: which output it is, and what makes one cell of it."""
-    model, core = predictor.model, predictor.model.core
-    found = [step("image", "")]
-    found += encoder_steps(core, Makers(graph, name_of(model, core)))
-    found += decoder_steps(model, Makers(graph, ""))
-    if show_of(predictor.task.name).excludes:
-        found.append(step("answer", "", how={"kind": "softmax", "of": "logits"}))
-    return found
-
-
 @dataclass(frozen=True)
 class Verified:
     """How well a page agrees with torch."""
@@ -204,6 +92,7 @@ def living_page(
     labels: Sequence[str] | None = None,
     precision: str | None = None,
     runtime: Path | None = None,
+    webgpu: bool = False,
     title: str | None = None,
     browser: bool = True,
     log: Log = silent,
@@ -212,8 +101,8 @@ def living_page(
 
     `labels` are what they truly show, empty where that is not known. `precision` is how weights are
     kept: float32, float16 or int8; unless given, float32 for small models and float16 for others.
-    `runtime` is a folder with onnxruntime-web. Without `browser`, ONNX Runtime verifies it, which
-    is faster.
+    `runtime` is a folder with onnxruntime-web. With `webgpu` the page uses the graphics chip where
+    its answers agree with torch's. Without `browser`, ONNX Runtime verifies it, which is faster.
     """
     check_page_name(path)
     model = predictor.model
@@ -222,7 +111,7 @@ def living_page(
     size = 4 * sum(each.numel() for each in model.parameters())
     precision = precision or ("float32" if size <= EXACT else "float16")
     check_size(model, size, precision)
-    web = web_runtime(runtime, log)
+    web = web_runtime(runtime, log, webgpu=webgpu)
     log(f"tracing {model.name}, with every step inside")
     graph = living_graph(model, shown_preprocess(predictor))
     labels = labels or [""] * len(images)
@@ -230,8 +119,9 @@ def living_page(
         sample_of(image, predictor, label) for image, label in zip(images, labels, strict=True)
     ]
     kept = [sample for sample, _ in samples]
-    text = page(predictor, graph, web, precision, kept, title or model.name)
     seen = [image for _, image in samples]
+    checks = expected(predictor, graph, seen, precision) if webgpu else None
+    text = page(predictor, graph, web, precision, kept, title or model.name, checks=checks)
     with tempfile.TemporaryDirectory() as folder:
         aside = Path(folder, "page.html")  # a browser goes by the name
         aside.write_text(text, encoding="utf-8")
@@ -335,12 +225,23 @@ def verified(
     return Verified(by, worst, sum(same) / len(same), len(images))
 
 
-def shown_preprocess(predictor: Predictor) -> Preprocess:
-    """How a page makes an image fit. A model that goes over an image in windows shows its middle,
-    cut out as one window."""
-    if predictor.preprocess.whole and predictor.task.windows:
-        return replace(predictor.preprocess, resize="shorter", whole=False, longest=None)
-    return predictor.preprocess
+CHECKED = 2
+"""Samples on which a page compares WebGPU with torch,"""
+COMPARED = 2000
+"""and numbers of each."""
+
+
+@torch.inference_mode()
+def expected(
+    predictor: Predictor, graph: LivingGraph, images: Sequence[Tensor], precision: str
+) -> dict[str, Any]:
+    """What torch gives for the first samples: WebGPU must give the same, or it is not used."""
+    preprocess, found = shown_preprocess(predictor), []
+    name = next(iter(graph.answers))
+    for image in images[:CHECKED]:
+        values = predictor.model.outputs(preprocess(image)[None])[name].flatten()
+        found.append(values[:COMPARED].tolist())
+    return {"output": graph.answers[name], "tolerance": TOLERANCES[precision], "values": found}
 
 
 def _seen_in(
@@ -374,6 +275,7 @@ def page(
     samples: Sequence[dict[str, str]],
     title: str,
     numbers: Arrays | None = None,
+    checks: dict[str, Any] | None = None,
 ) -> str:
     """The page itself, with samples as `sample_of` makes them. Without a runtime it has stored
     numbers."""
@@ -382,6 +284,7 @@ def page(
     told = about(predictor, graph, index) | {
         "precision": precision,
         "samples": list(samples),
+        "webgpu": checks,
         "numbers": kept_index if numbers else None,
     }
     return render(

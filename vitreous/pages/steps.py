@@ -118,7 +118,7 @@ def attention_steps(
         step(key, f"{name}.{part}", group, how=how, rows=sides[part])
         for part, (key, how) in zip("qkv", qkv, strict=True)
     ]
-    on = {"rows": rows, "columns": columns}
+    on: dict[str, Any] = {"rows": rows, "columns": columns}
     found += [
         step(
             "scores",

@@ -66,11 +66,14 @@ export const DRAWN = {
   objects(found, picture, about, say) {
     const all = objectsIn(found, about), sure = all.filter(each => each.score >= (about.threshold ?? 0.5));
     const canvas = canvasWith(picture, about.input, (context, {width, height}) => {
-      context.font = "14px system-ui"; context.lineWidth = 3;
+      context.font = "bold 18px system-ui"; context.lineWidth = 3;
       for (const {best, score, box: [x, y, w, h]} of sure.slice(0, 50)) {
+        const text = `${about.labels[best]} ${percent(score)}`, left = Math.max(0, (x - w / 2) * width), top = Math.max(0, (y - h / 2) * height), wide = context.measureText(text).width + 8;
         context.strokeStyle = context.fillStyle = ink(best);
         context.strokeRect((x - w / 2) * width, (y - h / 2) * height, w * width, h * height);
-        context.fillText(`${about.labels[best]} ${percent(score)}`, Math.max(2, (x - w / 2) * width + 3), Math.max(14, (y - h / 2) * height + 15));
+        context.fillRect(Math.min(left, width - wide), top, wide, 24);
+        context.fillStyle = "#fff";
+        context.fillText(text, Math.min(left, width - wide) + 4, top + 18);
       }
     });
     const next = sure.length ? [] : [element("p", {}, say("noneReaches", percent(about.threshold ?? 0.5), about.labels[all[0].best], percent(all[0].score)))];

@@ -268,6 +268,7 @@ async function start() {
   speak(WORDS, speaking);
   try { await engine.open(); } catch (error) { notice(say("failed") + " " + error.message); at("loading").hidden = true; return; }
   at("loading").hidden = true;
+  at("engine").textContent = engine.runsOn ? say(engine.runsOn) : "";
   for (const each of document.querySelectorAll("[data-live]")) each.hidden = !engine.live;
   document.getElementById("stored").hidden = engine.live;
   steps.open.add("step 1");

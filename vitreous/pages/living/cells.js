@@ -35,20 +35,20 @@ export async function madeOf(steps, card, head, row, column) {
       const b = bias ? bias.data[column] : 0;
       const pictures = element("div", {className: "filters"}, filter(pixel, c, ph, pw, say("thePatch")), element("span", {className: "times"}, "·"),
         filter(i => weight.data[column * n + i], c, ph, pw, say("theFilter", column + 1)));
-      return {...found, pictures, text: say("howPatch", row0, n, column + 1), ...closing(found.sum + b, [number(found.sum), `${number(b)} ${say("bias")}`])};
+      return {...found, pictures, text: say("howPatch", row0, n, column + 1), ...closing(found.sum + b, [number(found.sum), ...(bias ? [`${number(b)} ${say("bias")}`] : [])])};
     }
     case "linear": {
       const x = await of(how.of), weight = engine.weight(how.weight), bias = how.bias && engine.weight(how.bias), n = weight.shape[1];
       const {map, heads, columns} = card.matrix, line = how.first + (map ? head : (heads > 1 ? head * columns : 0) + column);
       const from = i => map ? x.at(i, row, column) : x.map ? x.at(i, Math.floor(row / x.columns), row % x.columns) : x.at(0, x.rows === 1 ? 0 : row + (how.skip ?? 0), i);
       const found = dot(n, from, i => weight.data[line * n + i]), b = bias ? bias.data[line] : 0;
-      return {...found, text: say("howLinear", map ? say("thePlace", row + 1, column + 1) : row0, n, map ? say("channelNumber", head + 1) : column0), ...closing(found.sum + b, [number(found.sum), `${number(b)} ${say("bias")}`])};
+      return {...found, text: say("howLinear", map ? say("thePlace", row + 1, column + 1) : row0, n, map ? say("channelNumber", head + 1) : column0), ...closing(found.sum + b, [number(found.sum), ...(bias ? [`${number(b)} ${say("bias")}`] : [])])};
     }
     case "join": {
       const x = await of(how.of), weight = engine.weight(how.weight), bias = how.bias && engine.weight(how.bias), n = weight.shape[1];
       const found = dot(n, i => x.at(Math.floor(i / x.columns), row, i % x.columns), i => weight.data[column * n + i], i => say("headNumber", Math.floor(i / x.columns) + 1, i % x.columns + 1));
       const b = bias ? bias.data[column] : 0;
-      return {...found, text: say("howJoin", x.heads, n), ...closing(found.sum + b, [number(found.sum), `${number(b)} ${say("bias")}`])};
+      return {...found, text: say("howJoin", x.heads, n), ...closing(found.sum + b, [number(found.sum), ...(bias ? [`${number(b)} ${say("bias")}`] : [])])};
     }
     case "scores": {
       const [q, k] = await Promise.all(how.of.map(of));
