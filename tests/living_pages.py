@@ -11,26 +11,27 @@ import torch
 from vitreous.deploy.living import living_graph
 from vitreous.deploy.web_runtime import NoRuntimeError, web_runtime
 from vitreous.engines.interventions import Interventions, intervening
-from vitreous.pages.living import page, sample_of, shown_preprocess
+from vitreous.pages.living import page, sample_of
+from vitreous.pages.model_facts import shown_preprocess
 
 READY = "html[data-ready]"
 
 
 @functools.cache
-def _runtime():
+def _runtime(webgpu):
     try:
-        return web_runtime(), ""
+        return web_runtime(webgpu=webgpu), ""
     except NoRuntimeError as error:
         return None, str(error)
 
 
 def has_runtime():
-    return _runtime()[0] is not None
+    return _runtime(False)[0] is not None
 
 
-def runtime():
+def runtime(webgpu=False):
     """onnxruntime-web from the cache or from npm; without it, the test is skipped."""
-    found, why = _runtime()
+    found, why = _runtime(webgpu)
     if found is None:
         pytest.skip(f"needs onnxruntime-web: {why}")
     return found

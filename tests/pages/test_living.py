@@ -2,12 +2,14 @@
 
 import json
 import re
+import shutil
 import sys
 
 import numpy as np
 import pytest
 import torch
 from compare import perturb
+from firefox import firefox
 from living_pages import (
     ask,
     assert_alike,
@@ -27,8 +29,9 @@ from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.living import STORED, living_graph
 from vitreous.labels import LabelMap
-from vitreous.pages.living import STEPS, _source, stored_page
-from vitreous.pages.words import LANGUAGES, WORDS
+from vitreous.pages.living import expected, page, sample_of, stored_page
+from vitreous.pages.steps import STEPS
+from vitreous.pages.words import WORDS
 from vitreous.predict import Predictor
 from vitreous.tasks import task_class
 
@@ -367,6 +370,35 @@ def test_buttons_change_the_answer_and_undo_it(shown):
     assert press("Undo all changes") == plain
 
 
+def test_changes_stay_for_other_images(shown):
+    shown.get_by_role("button", name="zero", exact=True).click()
+    settled(shown)
+    shown.locator("#samples button").nth(1).click()
+    shown.wait_for_selector(".sample:nth-child(2)[aria-pressed='true']")
+    settled(shown)
+    assert shown.evaluate("page.engine.changes.class_token[0]") == 0
+    assert shown.inner_text("#changed").startswith("Something is changed.")
+    shown.locator("#changed button").click()
+    settled(shown)
+    assert shown.locator("#changed").is_hidden()
+    shown.locator("#samples button").first.click()
+    shown.wait_for_selector(".sample:nth-child(1)[aria-pressed='true']")
+    settled(shown)
+
+
+def test_the_search_for_evidence_can_be_stopped(shown):
+    shown.evaluate(
+        "globalThis.held = new Promise(done => { globalThis.release = done; });"
+        "page.engine.once = (once => (...all) => held.then(() => once.apply(page.engine, all)))"
+        "(page.engine.once); 0"
+    )
+    shown.select_option("#what", "evidence")
+    shown.locator("#progress button").click()
+    shown.evaluate("release(); delete page.engine.once; 0")
+    shown.wait_for_selector("#status:has-text('Stopped after 1 of 4 patches')")
+    shown.select_option("#what", "attention")
+
+
 # ---- people
 
 
@@ -384,6 +416,14 @@ def test_languages(chromium, gray_file, locale, language):
         assert page.evaluate(
             "[...document.querySelectorAll('[data-say]')].every(e => e.textContent)"
         )
+
+
+def test_the_language_is_remembered(chromium, gray_file):
+    with opened(chromium, gray_file) as page:
+        page.select_option("#language", "zh")
+        page.reload()
+        page.wait_for_selector("html[data-ready]", state="attached")
+        assert page.get_attribute("html", "lang") == "zh-Hans"
 
 
 def assert_in_language(page, chinese):
@@ -432,20 +472,69 @@ def test_nothing_from_outside(chromium, gray_file):
         assert page.evaluate(asked) == "blocked"
 
 
-# ---- words and sources
+# ---- other engines
 
 
-@pytest.mark.parametrize("key", STEPS)
-def test_every_statement_of_the_steps_is_found(key):
-    words = STEPS[key]
-    for language in LANGUAGES:
-        title, why = words[language]
-        assert title
-        assert why
-    if "source" in words:
-        found = _source(*words["source"])
-        assert words["source"][2].split("\n")[0] in found["code"]
-        assert len(found["code"]) < 300
+@pytest.fixture(scope="module")
+def gpu_page(gray, tmp_path_factory):
+    found = runtime(webgpu=True)
+    images = digits(2)
+    graph = living_graph(gray.model, gray.preprocess)
+    samples = [sample_of(each, gray, "a digit") for each in images]
+    checks = expected(gray, graph, [image for _, image in samples], "float32")
+    path = tmp_path_factory.mktemp("gpu") / "page.html"
+    told = [each for each, _ in samples]
+    path.write_text(page(gray, graph, found, "float32", told, "a page", checks=checks))
+    return path
+
+
+def test_on_a_graphics_chip_in_software(chromium, gray, gpu_page):
+    """SwiftShader's; the same answer, and the page says what computed it."""
+    kind, path = chromium.browser_type, gpu_page
+    flags = ("no-sandbox", "enable-unsafe-webgpu", "use-webgpu-adapter=swiftshader")
+    executable = shutil.which("chromium") or shutil.which("google-chrome")
+    chip = kind.launch(executable_path=executable, args=[f"--{each}" for each in flags])
+    try:
+        with opened(chip, path) as shown:
+            if "there is no WebGPU" in shown.inner_text("#engine"):
+                pytest.skip("this browser has no WebGPU in software")
+            assert "by WebGPU" in shown.inner_text("#engine")
+            image = digits(3)[2]
+            assert_alike(ask(shown, image, ["logits"]), {"logits": logits_of(gray, image)})
+        wrong = path.with_name("wrong.html")  # as if the chip computed something else
+        text = path.read_text(encoding="utf-8")
+        wrong.write_text(text.replace('"values": [[', '"values": [[9, '), encoding="utf-8")
+        with opened(chip, wrong) as shown:
+            assert "by WebAssembly" in shown.inner_text("#engine")
+            assert_alike(ask(shown, image, ["logits"]), {"logits": logits_of(gray, image)})
+    finally:
+        chip.close()
+
+
+def logits_of(predictor, image):
+    return torch_answer(predictor, image)["logits"]
+
+
+def test_without_a_graphics_chip(chromium, gray, gpu_page):
+    with opened(chromium, gpu_page) as shown:
+        assert "there is no WebGPU here" in shown.inner_text("#engine")
+        image = digits(1)[0]
+        assert_alike(ask(shown, image, ["logits"]), {"logits": logits_of(gray, image)})
+        assert shown.inner_text("#truth") == "in truth: a digit"
+
+
+def test_in_firefox(gray, gray_file):
+    """From file://; the same pixels of its samples, and the same answers."""
+    with firefox(gray_file) as evaluate:
+        for image in digits(3):
+            pixels = image.flatten().tolist()
+            found = evaluate(f"return page.ask({json.dumps(pixels)}, ['logits'])")
+            assert_alike({"logits": np.array(found["logits"])}, {"logits": logits_of(gray, image)})
+        seen = evaluate(
+            "return Promise.all(page.about.samples.map(async each => Array.from("
+            "page.prepare(await page.readImage(each.url), page.about.preprocess))))"
+        )
+        assert seen == [image.flatten().tolist() for image in digits(3)]
 
 
 # ---- a page of stored numbers

@@ -24,7 +24,6 @@ from vitreous.labels import LabelMap
 from vitreous.models.model import Places
 from vitreous.pages import charts, maps, viewer
 from vitreous.pages.pictures import data_url
-from vitreous.pages.walk import walk
 from vitreous.predict import Predictor
 from vitreous.results import Classification
 from vitreous.tasks.classify.show import SHOW
@@ -173,44 +172,6 @@ def test_long_sequences_are_averaged_and_that_is_said():
     assert ["averaged"] in data["note"]
 
 
-def test_the_walk_shows_every_stage_with_its_shape(run, photo):
-    predictor = vitreous.load(run.path)
-    values = predictor.preprocess(vitreous.data.decode.images.from_any(photo)[0])
-    stops, logits = walk(predictor, values)
-    shapes = {stop.name: stop.shape for stop in stops}
-    assert shapes == {
-        "image": (16, 24, 3),
-        "patch": (4, 6, 16),
-        "tokens": (24, 16),
-        "prefix": (25, 16),
-        "position": (25, 16),
-        "blocks.0": (25, 16),
-        "blocks.1": (25, 16),
-        "norm": (25, 16),
-        "pool": (16,),
-        "head": (4,),
-    }
-    with torch.no_grad():
-        torch.testing.assert_close(logits, predictor.model(values[None]), rtol=1e-4, atol=1e-5)
-    blocks = [stop for stop in stops if stop.name.startswith("blocks")]
-    assert all(stop.pictures[0].shape == (3, 4, 6) for stop in blocks)
-    assert all(stop.pictures[1].shape == (1, 4, 6) for stop in blocks)
-
-
-def test_the_walk_shows_where_a_conditional_position_is_added():
-    torch.manual_seed(0)
-    fields = {"image_size": 8, "patch": 4, "dim": 8, "depth": 2, "heads": 1, "classes": 2}
-    model = perturb(vitreous.create("vit", position="conditional", **fields))
-    task = Classify(LabelMap.of_names(("a", "b")))
-    stops, _ = walk(Predictor(model, Preprocess(image_size=8), task), torch.rand(3, 8, 8))
-    names = [stop.name for stop in stops]
-    stop = stops[names.index("position.conditional")]
-    assert names.index("blocks.0") + 1 == names.index(stop.name) == names.index("blocks.1") - 1
-    assert stop.shape == (5, 8)
-    assert "convolution" in stop.words
-    assert [each.shape for each in stop.pictures] == [(3, 2, 2)]
-
-
 def test_a_map_leaves_the_photo_visible():
     """Where its value is small, light stays light and dark does not become black."""
     image = torch.zeros(3, 8, 8)
@@ -283,7 +244,7 @@ def test_figures_show_the_numbers():
 def test_the_command_writes_everything(run, photo, tmp_path, capsys):
     assert main(["explain", str(run.path), str(photo), f"--out={tmp_path / 'out'}"]) == 0
     names = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*")}
-    inside = {f"my-photo/{name}" for name in ("maps.png", "heads.png", "look.html", "walk.html")}
+    inside = {f"my-photo/{name}" for name in ("maps.png", "heads.png", "look.html")}
     assert names == {"positions.png", "filters.png", "distances.png"} | inside
     assert main(["explain", str(run.path), str(photo), "--json", "--classes=emu"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -408,8 +369,6 @@ def test_the_page_in_a_browser(chromium, run, photo, tmp_path):
             assert name == "attention" or overlay(page) != before, name
             looks = name in ("attention", "token 0")
             assert page.locator("#head").is_visible() == looks
-    with phone(chromium, tmp_path / "my-photo" / "walk.html") as page:
-        assert "blocks.1" in page.inner_text("main")
 
 
 def test_windows_in_a_browser(chromium, swin_run, photo, tmp_path):
@@ -432,8 +391,6 @@ def test_windows_in_a_browser(chromium, swin_run, photo, tmp_path):
             seen = layer.attended(layer.weights.mean(1), askers)[0]
             row, column = divmod(seen.argmax().item(), grid[1])
             assert f"attends most to row {row + 1}, column {column + 1}:" in said, number
-    with phone(chromium, tmp_path / "my-photo" / "walk.html") as page:
-        assert "stages.1 2 × 3 × 16" in page.inner_text("main")
 
 
 def test_pictures_longer_than_webp_can_be():

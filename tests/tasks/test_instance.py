@@ -546,7 +546,7 @@ def test_around_a_classifier(tmp_path, printed):
 def test_explained(run, tmp_path, printed):
     path = next((box_folder() / "test").glob("*.png"))
     printed("explain", run, path, "--out", tmp_path / "found")
-    assert {"objects.png", "walk.html"} <= {each.name for each in (tmp_path / "found").rglob("*")}
+    assert {"objects.png", "look.html"} <= {each.name for each in (tmp_path / "found").rglob("*")}
 
 
 def test_what_has_no_meaning_is_refused(run, refused):

@@ -1,4 +1,4 @@
-"""Where a detector looks: maps of its queries, the walk, and their pages in a browser."""
+"""Where a detector looks: maps of its queries, and their pages in a browser."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from vitreous.pages.inside import model_figures
 from vitreous.predict import Predictor
 from vitreous.tasks.detect.show import SHOW
 from vitreous.tasks.detect.task import Detect
-from vitreous.tasks.objects.show import mapped, object_rows, objects_table, walk_through
+from vitreous.tasks.objects.show import mapped, object_rows
 
 
 def viewer_data(found):
@@ -176,35 +176,6 @@ def test_maps_are_drawn_with_their_boxes(photos):
     np.testing.assert_allclose(place.images[-1].get_array(), found.looks[1].heads[-1][1])
 
 
-def test_the_walk_through_a_detector(photos):
-    predictor = predictor_of()
-    stops, result = walk_through(predictor, predictor.view(*predictor.read(photos[2])))
-    height, width = predictor.prepare(*predictor.read(photos[2])).shape[1:]
-    gh, gw = -(-height // 8), -(-width // 8)
-    assert {stop.name: stop.shape for stop in stops} == {
-        "image": (height, width, 3),
-        "backbone": (gh, gw, 16),
-        "projection": (gh, gw, 16),
-        "tokens": (gh * gw, 16),
-        "encoder.0": (gh * gw, 16),
-        "queries": (5, 16),
-        "decoder.0": (5, 16),
-        "decoder.1": (5, 16),
-        "norm": (5, 16),
-        "class_head": (5, 5),
-        "box_head": (5, 4),
-    }
-    # queries side by side: there are more of them than classes
-    torch.testing.assert_close(stops[-2].pictures[0].sum(dim=1), torch.ones(1, 5))
-    assert all(stop.words for stop in stops)
-    assert [stop.words[:15] for stop in stops[-5:-3]] == ["Decoder layer 1", "Decoder layer 2"]
-    np.testing.assert_allclose(result.boxes, predictor(photos[2]).boxes, rtol=1e-4, atol=1e-3)
-    assert len(objects_table(result).rows) == len(result.objects)
-    none = objects_table(result.above(1.0))
-    assert len(none.rows) == 3
-    assert none.headings[1] == "score, all below 100 %>"
-
-
 def test_the_page_holds_the_queries(photos):
     found = predictor_of().explain(photos[0], layers=True)
     data = viewer_data(found)
@@ -229,7 +200,7 @@ def test_the_explain_command(detector, photos, tmp_path, printed):
     options = ("explain", detector.path, photos[0], photos[3])
     printed(*options, f"--out={tmp_path / 'out'}", "--pixel", "3", "10")
     names = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*")}
-    files = ("objects.png", "layers.png", "heads.png", "pixel.png", "look.html", "walk.html")
+    files = ("objects.png", "layers.png", "heads.png", "pixel.png", "look.html")
     folders = ("001-photo-0", "002-photo-3")
     assert names == {"distances.png", "filters.png"} | {f"{a}/{b}" for a in folders for b in files}
     told = [json.loads(line) for line in printed(*options, "--json").splitlines()]
@@ -276,10 +247,6 @@ def test_the_pages_in_a_browser(chromium, depth, photos, tmp_path, printed):
             last = len(found.looks[0].layers) - 1
             assert last > len(found.layers) - 1
             assert page.locator("#layer").input_value() == str(last)
-    with phone(chromium, tmp_path / "photo-1" / "walk.html") as page:
-        text = page.inner_text("main")
-        assert "box_head 5 × 4" in text
-        assert "query" in text
 
 
 def test_the_page_begins_with_a_chosen_pixel(chromium, detector, photos, tmp_path, printed):
@@ -287,11 +254,3 @@ def test_the_page_begins_with_a_chosen_pixel(chromium, detector, photos, tmp_pat
     with phone(chromium, tmp_path / "photo-0" / "look.html") as page:
         gh, gw = vitreous.load(detector.path).explain(photos[0]).grid
         assert wait_for(page, "attends").startswith(f"The patch in row {gh}, column {gw} attends")
-
-
-def test_the_walk_says_whether_the_map_knows_places(photos):
-    for added, words in ((True, "is added to it"), (False, "is not in it")):
-        predictor = predictor_of(add_position=added)
-        stops, _ = walk_through(predictor, predictor.view(*predictor.read(photos[0])))
-        (tokens,) = [stop for stop in stops if stop.name == "tokens"]
-        assert words in tokens.words

@@ -21,7 +21,6 @@ from vitreous.explain.rollout import Rollout
 from vitreous.labels import LabelMap
 from vitreous.models.model import Places
 from vitreous.pages.content import class_table
-from vitreous.pages.walk import walk
 from vitreous.predict import Predictor
 from vitreous.tasks.classify.task import Classify
 from vitreous.tasks.segment.metrics import MaskPrediction, SegmentMetrics
@@ -288,24 +287,6 @@ def test_the_maps_are_drawn_beside_the_prediction():
         assert legend == [NAMES[i] for i in found.prediction.unique()]
 
 
-def test_the_walk_through_a_segmenter():
-    predictor = predictor_of("mask, class token")
-    view = predictor.view(*predictor.read(picture(*WINDOW)))
-    stops, output = walk(predictor, view.values)
-    names = [stop.name for stop in stops]
-    blocks = ["encoder.blocks.0", "encoder.blocks.1", "encoder.norm"]
-    assert names[0] == "image"
-    assert [name for name in names if name in blocks] == blocks
-    assert names[-3:] == ["encoder", "decoder", "upsample"]
-    assert [stop.shape for stop in stops[-3:]] == [(4, 6, 16), (4, 6, 4), (16, 24, 4)]
-    assert output.shape == (1, 4, *WINDOW)
-    assert not any("pool" in name or "head" in name for name in names)
-    stops, _ = walk(predictor_of("swin, pyramid"), view.values)
-    stages = ["encoder.stages.0", "encoder.stages.1"]
-    assert [stop.name for stop in stops if "stages" in stop.name] == stages
-    assert [stop.name for stop in stops[-2:]] == ["decoder", "upsample"]
-
-
 def test_the_page_begins_with_the_pixel():
     found = predictor_of("mask, class token").explain(picture(50, 70), pixel=(40, 60), layers=True)
     data = SHOW.viewer_data(found, None)
@@ -338,10 +319,6 @@ def test_the_pages_in_a_browser(chromium, kind, photo, tmp_path, printed):
         for name in page.eval_on_selector_all("#what option", "all => all.map(o => o.value)"):
             page.locator("#what").select_option(name)
             page.wait_for_timeout(30)
-    with phone(chromium, tmp_path / "my-photo" / "walk.html") as page:
-        text = page.inner_text("main")
-        assert "upsample 16 × 24 × 4" in text
-        assert "confidence" in text
 
 
 def test_the_explain_command(photo, tmp_path, printed, refused):

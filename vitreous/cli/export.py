@@ -46,6 +46,9 @@ class ExportArguments:
     """Merge R patches in each block of a ViT with others like them: faster, and less exact."""
     runtime: Annotated[Path | None, option("FOLDER", "fetched by npm, once")] = None
     """For .html: a folder with the npm package onnxruntime-web."""
+    webgpu: Flag = False
+    """For .html: a page 3.7 MB larger that computes on the graphics chip (WebGPU) where the browser
+    has one and its answers agree with torch's, else by WebAssembly like other pages."""
     force: Flag = False
     """Replace a file that exists."""
     no_verify: Flag = False

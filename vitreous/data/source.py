@@ -141,6 +141,13 @@ class Source:
         """The same for the data check, with what is odd about it."""
         return CheckedTruth(self.truth(sample, size))
 
+    def names_of(self, sample: Sample) -> list[str]:
+        """The class that an image shows, or all of them; none where the truth is something else."""
+        if self.truth_kind not in ("class", "labels"):
+            return []
+        classes = [sample.target] if self.truth_kind == "class" else sample.target
+        return [self.labels.names[number] for number in classes]
+
     def where(self, sample: Sample) -> str:
         """What an error calls a sample."""
         return f"{self.name}, image {sample.id}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from vitreous.atomic_write import check_writable, making_folder, naming_file, re
 from vitreous.config import changed, choice, pair
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
+from vitreous.data.source import Sample, Source
 from vitreous.deploy.for_tracing import for_tracing
 from vitreous.deploy.graph_files import write_graph
 from vitreous.deploy.loss import Loss, Trial, agreement_of, measured_loss
@@ -254,16 +256,27 @@ def calibration(predictor: Predictor, trial: Trial | None, input: str) -> Iterat
 
 
 def some_images(data: str | None, channels: int, count: int = 16) -> list[Tensor]:
-    """(c, h, w) as they are stored: of a val or test split, evenly picked; without data, digits for
-    models of gray images and scenes of shapes for others."""
+    """(c, h, w) as they are stored: see `some_samples`."""
+    source, samples = some_samples(data, channels, count)
+    return [source.image(sample) for sample in samples]
+
+
+def some_samples(
+    data: str | None, channels: int, count: int, truth: str | None = None
+) -> tuple[Source, Sequence[Sample]]:
+    """Of a val or test split, evenly picked; without data, digits for models of gray images and
+    scenes of shapes for others. With this kind of ground truth, if the data has it."""
     name = data or ("digits" if channels == 1 else "shapes:40")
-    try:
-        source = open_source(name)
-    except DataError:  # images alone will do
+    source = None
+    for kind in dict.fromkeys((truth, None)):
+        if source is None:
+            with suppress(DataError):
+                source = open_source(name, truth=kind)
+    if source is None:  # images alone will do
         source = open_source(name, truth=UNLABELLED, val_fraction=0)
     splits = [source.splits[name] for name in ("val", "test", "train") if name in source.splits]
     samples = next(split for split in splits if len(split))
-    return [source.image(sample) for sample in samples[:: max(len(samples) // count, 1)][:count]]
+    return source, samples[:: max(len(samples) // count, 1)][:count]
 
 
 def is_square(config: RunConfig) -> bool:

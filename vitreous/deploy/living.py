@@ -8,6 +8,7 @@ equations say. Weights lie beside the graph, so that the page can show them, too
 from __future__ import annotations
 
 import copy
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +24,12 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.graph_files import quiet
 from vitreous.engines.accelerate import plain
 from vitreous.engines.graph import not_installed
-from vitreous.engines.interventions import Interventions, changing, watched
+from vitreous.engines.interventions import MOST, Interventions, changing, watched
 from vitreous.errors import ConfigError
+from vitreous.layers.attention import Heads
+from vitreous.layers.block import Block
+from vitreous.layers.deformable import DeformableAttention
+from vitreous.layers.mlp import Mlp
 from vitreous.layers.tap import tap
 from vitreous.models.model import Model
 
@@ -32,8 +37,12 @@ WEIGHTS = "weights"
 """The name of the file beside the graph that holds them; in a page it is memory."""
 CHANGE = "change."
 """Before the names of interventions, among the inputs."""
+AFTER = "after"
+"""Before the names of steps behind the model inside, with a dot."""
 LARGEST = 100_000_000
 """Bytes of a page."""
+OPEN_LAYERS = ("mlp.fc1", "decoder.project", "decoder.class_out", "decoder.patch_out")
+"""Linear layers behind the core that are steps of their own."""
 NUMBERS = 4_000_000
 """How many are stored in a page that has no runtime."""
 EXACT = 1_500_000
@@ -48,27 +57,55 @@ class Steps(nn.Module):
         super().__init__()
         self.model = plain(copy.deepcopy(model)).eval()
         self.neutral = Interventions.of(model)
+        self.size = model.own_size()
         self.names: dict[str, str] = {}
         """What each step is called among the outputs: an empty step is the one before it."""
         for name in ("mean", "std"):
             values = torch.tensor(getattr(preprocess, name)).view(-1, 1, 1)
             self.register_buffer(f"pixel_{name}", values)  # "mean" is an operation
 
+    def for_size(self, size: tuple[int, int]) -> Steps:
+        """The same for images of another size, whose patches stay where they are."""
+        if size != self.size:
+            core, known = self.model.core, self.neutral
+            levels = core.levels(size)
+            few = (each for each in levels if math.prod(each.grid) <= MOST)
+            level = next(few, levels[-1])
+            of_places = ("patch_order", "patch_keep", "position", "position_order")
+            self.neutral = Interventions({k: v for k, v in known.items() if k not in of_places})
+            self.neutral.grid, self.neutral.pixels = level.grid, level.pixels
+            self.size = size
+        return self
+
     def forward(self, images: Tensor, changes: dict[str, Tensor]) -> tuple[Tensor, ...]:
         given = self.neutral.with_values(changes)
         values = (images / 255 - self.get_buffer("pixel_mean")) / self.get_buffer("pixel_std")
         seen: dict[str, Tensor] = {}
         see = changing(self.model, lambda: given, seen.__setitem__)
-        with tap(watched(self.model) | self._decoder(), see, inside=True):
+        with tap(watched(self.model) | behind_core(self.model), see, inside=True):
             seen |= self.model.outputs(given.rearranged(values))
         first: dict[int, str] = {}
         self.names.update({name: first.setdefault(id(each), name) for name, each in seen.items()})
         return tuple(seen[name] for name in first.values())
 
-    def _decoder(self) -> dict[str, nn.Module]:
-        """Of a detector: where its queries look."""
-        layers = [layer for layer in self.model.attentions() if layer.part == "cross"]
-        return {layer.name: self.model.get_submodule(layer.name) for layer in layers}
+
+def behind_core(model: Model) -> dict[str, nn.Module]:
+    """The modules that are looked at behind the blocks: of a model around another one its steps,
+    and in each layer the norms, the attentions and the MLP; and attention that pools."""
+    pools = [layer.name for layer in model.core.attentions() if layer.part == "pool"]
+    found = {name: model.core.get_submodule(name) for name in pools}
+    if model.core is model:
+        return found
+    steps = model.steps()
+    found |= {f"{AFTER}.{name}".rstrip("."): part for name, part in steps.items()}
+    for name, part in model.named_modules():
+        if isinstance(part, nn.Linear):
+            looked_at = name.endswith(OPEN_LAYERS)
+        else:
+            looked_at = isinstance(part, nn.LayerNorm | Block | Heads | DeformableAttention | Mlp)
+        if looked_at and any(name.startswith(f"{step}.") for step in steps if step):
+            found.setdefault(f"{AFTER}.{name}", part)
+    return found
 
 
 @dataclass(frozen=True)
@@ -86,6 +123,8 @@ class LivingGraph:
     same: dict[str, str]
     """Steps that change nothing, and the output that they have."""
     interventions: Interventions
+    size: tuple[int, int]
+    """Height and width of the images that it takes."""
 
     def session(self, weights: Arrays | None = None) -> Any:
         """ONNX Runtime's, as the page opens it."""
@@ -113,7 +152,12 @@ def living_graph(model: Model, preprocess: Preprocess) -> LivingGraph:
         from onnx.external_data_helper import set_external_data
     except ImportError:
         raise not_installed("A living page", "onnx") from None
-    module = steps_of_one_size(model, preprocess)
+    if preprocess.whole and preprocess.resize != "square":
+        raise ConfigError(
+            f"{model.name}: a page shows models that take images of one size; this one takes any: "
+            "train it with --resize square"
+        )
+    module = Steps(model, preprocess).eval()
     images = torch.zeros(1, preprocess.channels, *pair("image_size", preprocess.image_size))
     changes = dict(module.neutral)
     module(images, changes)  # export forgets what is noted in it
@@ -151,16 +195,9 @@ def living_graph(model: Model, preprocess: Preprocess) -> LivingGraph:
     }
     own = {name: called[name] for name in module.model.outputs(images)}
     same = {name: first for name, first in called.items() if name != first}
-    return LivingGraph(proto.SerializeToString(), weights, shapes, own, same, module.neutral)
-
-
-def steps_of_one_size(model: Model, preprocess: Preprocess) -> Steps:
-    if preprocess.whole and preprocess.resize != "square":
-        raise ConfigError(
-            f"{model.name}: a page shows models that take images of one size; this one takes any: "
-            "train it with --resize square"
-        )
-    return Steps(model, preprocess).eval()
+    return LivingGraph(
+        proto.SerializeToString(), weights, shapes, own, same, module.neutral, module.size
+    )
 
 
 @torch.no_grad()
@@ -169,15 +206,17 @@ def stored_numbers(
 ) -> tuple[LivingGraph, Arrays]:
     """In place of a graph: what torch computes in every step for pixels (c, h, w) from 0 to 255, as
     far as a page can hold it: the first, the middle and the last block go before the others."""
-    module = steps_of_one_size(model, preprocess)
+    module = Steps(model, preprocess).eval().for_size((pixels.shape[1], pixels.shape[2]))
     values = module(pixels[None].float(), dict(module.neutral))
     called = dict(module.names)
     found = dict(zip(dict.fromkeys(called.values()), values, strict=True))
     last = len(getattr(model.core, "blocks", ())) - 1
 
     def rank(name: str) -> int:
-        """0: always; then the blocks that show most."""
+        """0: always; then the blocks that show most; then what is inside a decoder's layers."""
         parts = name.split(".")
+        if parts[0] == AFTER:
+            return 0 if len(parts) <= 3 or name.endswith("cross_attention.weights") else 3
         if parts[0] != "blocks" or len(parts) == 2:
             return 0
         return 1 if int(parts[1]) in (0, last // 2, last) else 2
@@ -195,7 +234,7 @@ def stored_numbers(
     own = {name: called[name] for name in module.model.outputs(pixels[None].float())}
     same = {name: first for name, first in called.items() if name != first}
     shapes = {name: each.shape for name, each in numbers.items()}
-    return LivingGraph(b"", weights, shapes, own, same, module.neutral), numbers
+    return LivingGraph(b"", weights, shapes, own, same, module.neutral, module.size), numbers
 
 
 def in_halves(values: NDArray[Any]) -> NDArray[Any]:

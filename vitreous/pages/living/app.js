@@ -1,7 +1,9 @@
 // The living page: an image, the model's answer, what it looks at, what happens if a part is changed, and every step.
 import {Live, Stored, neutral} from "./engine.js";
 import {readImage, prepare, centred, planes} from "./input.js";
+import {inkOf, normal, sharedBasis} from "./pictures.js";
 import {Steps} from "./steps.js";
+import {DRAWN, answered, objectsIn, scoresOf} from "./answers.js";
 import {openViewer, element, percent} from "../templates/viewer.js";
 import {speak, speaker} from "../templates/words.js";
 
@@ -13,7 +15,7 @@ let say = speaker(WORDS);
 
 const engine = about.numbers ? new Stored(about) : new Live(about);
 const [CHANNELS, HEIGHT, WIDTH] = about.input, PATCHES = about.grid[0] * about.grid[1];
-let viewer = null, steps = null, plain = null, basis = null, occluded = null, started = 0;
+let viewer = null, steps = null, plain = null, occluded = null, started = 0;
 
 // ---- the image
 
@@ -35,25 +37,23 @@ function seen(pixels, changes) { // with the patches as they are changed, for th
   }
   return made;
 }
-async function take(source, pixels = null) { // a new image: nothing is changed in it
+async function take(source, pixels = null) { // a new image: what is changed stays changed
   try {
     pixels ??= prepare(typeof source.c === "number" ? source : await readImage(source), about.preprocess);
   } catch { notice(say("notImage")); return; }
   notice("");
-  const changes = {...engine.changes, ...(about.changes.patch_order ? {patch_order: neutral(about).patch_order, patch_keep: neutral(about).patch_keep} : {})};
-  plain = null; occluded = null; held = null;
+  plain = null; occluded = null; held = null; at("progress").textContent = "";
   if (source) clearPen();
   for (const each of document.querySelectorAll(".sample")) each.ariaPressed = String(each.firstChild.src === source);
-  engine.set(Float32Array.from(pixels), changes);
+  const sample = about.samples.find(each => each.url === source);
+  at("truth").textContent = sample?.label ? say("trueLabel", sample.label) : "";
+  engine.set(Float32Array.from(pixels));
   await refresh();
 }
 function notice(text) { at("notice").textContent = text; at("notice").hidden = !text; }
 
 // ---- the answer
 
-const softmax = data => { const most = Math.max(...data), e = Array.from(data, v => Math.exp(v - most)), s = e.reduce((a, b) => a + b, 0); return e.map(v => v / s); };
-const sigmoid = data => Array.from(data, v => 1 / (1 + Math.exp(-v)));
-const scoresOf = outputs => about.task === "tag" ? sigmoid(outputs.logits.data) : softmax(outputs.logits.data);
 const changed = () => { const rest = neutral(about); return Object.keys(rest).some(name => rest[name].some((v, i) => v !== engine.changes[name][i])); };
 
 async function refresh() {
@@ -70,123 +70,26 @@ async function refresh() {
   } catch (error) { notice(say("failed") + " " + error.message); return; }
   if (version !== engine.version) return;
   viewer?.picture(url(engine.seen = seen(engine.pixels, engine.changes)));
-  answer(found, before);
+  const drawn = DRAWN[about.answer];
+  at("answers").replaceChildren(...(drawn && found.logits ? [drawn(found, url(engine.seen), about, say)] : answered(found, before, about, say)));
+  if (found.boxes) {
+    const objects = objectsIn(found, about);
+    steps.best = objects[0].query;
+    openLook(objects.filter(each => each.score >= (about.threshold ?? 0.5)).slice(0, 20));
+  }
+  changedHere(Boolean(before));
   switches();
   await steps.draw();
   at("speed").textContent = engine.took ? say("took", engine.took.toFixed(0)) : "";
   document.documentElement.dataset.done = String(version);
 }
-function answer(found, before) {
-  const root = at("answers");
-  root.replaceChildren();
-  if (DRAWN[about.task]) { root.append(DRAWN[about.task](found)); return; }
-  if (!found.logits) { root.append(element("p", {}, say("vector"))); return; }
-  const scores = scoresOf(found), old = before && scoresOf(before);
-  const order = scores.map((_, i) => i).sort((a, b) => scores[b] - scores[a]).slice(0, 5);
-  if (old) { const best = old.indexOf(Math.max(...old)); if (!order.includes(best)) order.push(best); }
-  for (const i of order) {
-    const bar = element("i", {className: "bar"});
-    bar.style.setProperty("--share", (100 * scores[i]).toFixed(1) + "%");
-    const apart = old ? 100 * (scores[i] - old[i]) : 0;
-    const difference = old ? element("span", {className: "change " + (apart < 0 ? "down" : "up")}, (apart < 0 ? "−" : "+") + Math.abs(apart).toFixed(1)) : "";
-    const on = about.task === "tag" && about.thresholds && scores[i] >= about.thresholds[i] ? " ✓" : "";
-    root.append(element("div", {className: "class"}, element("span", {className: "label"}, about.labels[i] + on), element("span", {className: "num"}, percent(scores[i]), " ", difference), bar));
-  }
-  if (old) root.append(element("p", {className: "soft small"}, say(scores.every((v, i) => Math.abs(v - old[i]) < 5e-4) ? "noChange" : "changeIs")));
-}
-function canvasWith(draw) { // the image, and something over it
-  const scale = Math.max(1, Math.ceil(480 / WIDTH)), canvas = element("canvas", {width: WIDTH * scale, height: HEIGHT * scale, className: "drawn"}), context = canvas.getContext("2d");
-  const image = new Image();
-  image.onload = () => { context.imageSmoothingEnabled = false; context.drawImage(image, 0, 0, canvas.width, canvas.height); draw(context, canvas); };
-  image.src = url(seen(engine.pixels, engine.changes));
-  return canvas;
-}
-const ink = i => `hsl(${(i * 137.5) % 360} 70% 50%)`;
-const DRAWN = {
-  segment({logits: {dims: [, k, h, w], data}}) {
-    const classes = new Int32Array(h * w), counts = new Array(k).fill(0);
-    for (let i = 0; i < h * w; i++) {
-      let best = 0;
-      for (let c = 1; c < k; c++) if (data[c * h * w + i] > data[best * h * w + i]) best = c;
-      classes[i] = best; counts[best]++;
-    }
-    const canvas = canvasWith((context, {width, height}) => {
-      context.globalAlpha = 0.55;
-      for (let i = 0; i < h * w; i++) { context.fillStyle = ink(classes[i]); context.fillRect(i % w * width / w, Math.floor(i / w) * height / h, width / w + 0.5, height / h + 0.5); }
-    });
-    const list = counts.map((n, i) => [n, i]).filter(([n]) => n).sort((a, b) => b[0] - a[0]).slice(0, 8).map(([n, i]) => {
-      const mark = element("i", {className: "swatch"}); mark.style.background = ink(i);
-      return element("li", {}, mark, about.labels[i] ?? String(i), " ", percent(n / (h * w)));
-    });
-    return element("div", {}, canvas, element("ul", {className: "legendary"}, ...list));
-  },
-  detect({logits, boxes}) {
-    const [, q, k] = logits.dims, classes = about.labels.length, found = [];
-    for (let i = 0; i < q; i++) {
-      const line = logits.data.slice(i * k, (i + 1) * k), scores = about.noObject ? softmax(line) : sigmoid(line);
-      let best = 0;
-      for (let c = 1; c < classes; c++) if (scores[c] > scores[best]) best = c;
-      if (scores[best] >= (about.threshold ?? 0.5)) found.push({best, query: i, score: scores[best], box: boxes.data.slice(4 * i, 4 * i + 4)});
-    }
-    found.sort((a, b) => b.score - a.score);
-    openLook(found.slice(0, 20));
-    const canvas = canvasWith((context, {width, height}) => {
-      context.font = "14px system-ui"; context.lineWidth = 3;
-      for (const {best, score, box: [x, y, w, h]} of found.slice(0, 50)) {
-        context.strokeStyle = context.fillStyle = ink(best);
-        context.strokeRect((x - w / 2) * width, (y - h / 2) * height, w * width, h * height);
-        context.fillText(`${about.labels[best]} ${percent(score)}`, (x - w / 2) * width + 3, (y - h / 2) * height + 15);
-      }
-    });
-    return element("div", {}, canvas, element("p", {}, say("objects", found.length)));
-  },
-};
-DRAWN.instance = DRAWN.detect;
-
 // ---- what it looks at
 
 async function colours(layer) { // three principal components, fitted once for all blocks and images
-  const names = about.blocks;
-  if (!basis) {
-    const all = await engine.get(...names);
-    basis = principal(all.map(each => normal(each)));
-  }
-  const [found] = await engine.get(names[Math.min(layer, names.length - 1)]), rows = normal(found);
-  const made = rows.slice(about.prefix).map(row => basis.axes.map((axis, k) => {
-    const v = row.reduce((s, x, i) => s + (x - basis.mean[i]) * axis[i], 0);
-    return Math.max(0, Math.min(255, 127.5 + 80 * v / basis.spread[k]));
-  }));
-  return {map: new Float32Array(made.length).fill(1), colours: made.map(c => `rgba(${c.map(Math.round)},.9)`), sentence: say("coloursAre")};
-}
-function normal({dims: [, n, d], data}) { // tokens of mean 0 and length 1: only their direction counts
-  return Array.from({length: n}, (_, r) => {
-    const row = data.slice(r * d, (r + 1) * d), mean = row.reduce((a, b) => a + b, 0) / d;
-    const size = Math.sqrt(row.reduce((s, v) => s + (v - mean) ** 2, 0)) || 1;
-    return row.map(v => (v - mean) / size);
-  });
-}
-function principal(groups) { // by iteration on products, without the matrix of covariances
-  const rows = groups.flatMap(rows => rows.slice(about.prefix)), d = rows[0].length;
-  const mean = new Float32Array(d);
-  for (const row of rows) for (let i = 0; i < d; i++) mean[i] += row[i] / rows.length;
-  const axes = [], spread = [];
-  for (let k = 0; k < 3; k++) {
-    let axis = Float32Array.from({length: d}, (_, i) => Math.sin((i + 1) * (k + 2) * 1.7));
-    for (let round = 0; round < 12; round++) {
-      const next = new Float32Array(d);
-      for (const row of rows) {
-        let s = 0;
-        for (let i = 0; i < d; i++) s += (row[i] - mean[i]) * axis[i];
-        for (let i = 0; i < d; i++) next[i] += s * (row[i] - mean[i]);
-      }
-      for (const other of axes) { const s = next.reduce((t, v, i) => t + v * other[i], 0); for (let i = 0; i < d; i++) next[i] -= s * other[i]; }
-      const size = Math.sqrt(next.reduce((s, v) => s + v * v, 0)) || 1;
-      axis = next.map(v => v / size);
-    }
-    axes.push(axis);
-    spread.push(Math.sqrt(rows.reduce((s, row) => { const v = row.reduce((t, x, i) => t + (x - mean[i]) * axis[i], 0); return s + v * v; }, 0) / rows.length) || 1);
-  }
-  return {mean, axes, spread};
+  const basis = await sharedBasis(engine, about);
+  const [{dims: [, n, d], data}] = await engine.get(about.blocks[Math.min(layer, about.blocks.length - 1)]);
+  const inks = Array.from({length: n - about.prefix}, (_, i) => inkOf(normal(data.slice((i + about.prefix) * d, (i + about.prefix + 1) * d)), basis));
+  return {map: new Float32Array(inks.length).fill(1), colours: inks.map(c => `rgba(${c.map(Math.round)},.9)`), sentence: say("coloursAre")};
 }
 async function norms(layer) {
   const [{dims: [, n, d], data}] = await engine.get(about.blocks[Math.min(layer, about.blocks.length - 1)]);
@@ -196,23 +99,26 @@ async function norms(layer) {
 }
 async function evidence() {
   if (occluded?.version !== engine.version) occluded = await hiding();
-  const {map, best} = occluded, most = Math.max(...map), place = map.indexOf(most);
-  const points = (100 * most).toFixed(1);
-  return {map, text: say("loses", points), sentence: say("evidenceIs", about.labels[best], steps.token(place + about.prefix), points)};
+  const {map, best, done} = occluded, most = Math.max(...map), place = map.indexOf(most), points = (100 * most).toFixed(1);
+  const sentence = say("evidenceIs", about.labels[best], steps.token(place + about.prefix), points) + (done < PATCHES ? say("between") + say("evidenceStopped", done, PATCHES) : "");
+  return {map, text: say("loses", points), sentence};
 }
-async function hiding() { // one patch after the other
-  const version = engine.version, [{data}] = await engine.get("logits"), scores = scoresOf({logits: {data}}), best = scores.indexOf(Math.max(...scores));
+async function hiding() { // one patch after the other, until all are measured, something else is chosen, or the reader stops it
+  const version = engine.version, [logits] = await engine.get("logits"), scores = scoresOf({logits}, about), best = scores.indexOf(Math.max(...scores));
   const map = new Float32Array(PATCHES);
-  for (let i = 0; i < PATCHES; i++) {
-    if (version !== engine.version) break;
+  let done = 0, stopped = false;
+  const stop = button(say("stop"), () => { stopped = true; }), text = element("span");
+  at("status").textContent = ""; // its words come when it is measured
+  at("progress").replaceChildren(text, " ", stop);
+  for (; done < PATCHES && !stopped && version === engine.version && viewer.state.what === "evidence"; done++) {
     const keep = engine.changes.patch_keep.slice();
-    keep[i] = 0;
-    const {logits} = await engine.once(engine.pixels, {...engine.changes, patch_keep: keep}, ["logits"]);
-    map[i] = Math.max(0, scores[best] - scoresOf({logits})[best]);
-    if (i % 4 === 0) at("progress").textContent = at("status").textContent = say("hiding", i + 1, PATCHES);
+    keep[done] = 0;
+    const found = await engine.once(engine.pixels, {...engine.changes, patch_keep: keep}, ["logits"]);
+    map[done] = Math.max(0, scores[best] - scoresOf(found, about)[best]);
+    if (done % 4 === 0) text.textContent = say("hiding", done + 1, PATCHES);
   }
-  at("progress").textContent = "";
-  return {version, map, best};
+  if (at("progress").contains(stop)) at("progress").textContent = "";
+  return {version: viewer.state.what === "evidence" ? version : null, map, best, done};
 }
 let inImage = []; // the objects in it, the surest first
 function openLook(found = inImage) {
@@ -226,7 +132,7 @@ function openLook(found = inImage) {
   const layers = about.layers.map((name, i) => ({number: 1 + +(name.match(/blocks\.(\d+)/)?.[1] ?? i), grid: about.grid, pixels: about.pixels, heads: about.outputs[name][1], windows: null, live: async () => (await engine.get(name))[0]}));
   const maps = {};
   if (about.blocks.length) Object.assign(maps, {colours, norms});
-  if (engine.live && about.changes.patch_keep && about.task === "classify") maps.evidence = evidence;
+  if (engine.live && about.changes.patch_keep && about.excludes) maps.evidence = evidence;
   viewer = openViewer(at("viewer"), {
     picture: url(engine.seen ?? new Float32Array(CHANNELS * HEIGHT * WIDTH)), grid: about.grid, pixels: about.pixels, size: [HEIGHT, WIDTH], layers, prefix: about.prefix, objects,
     prefixNames: about.tokens.map(each => each[say.number]), maps, mapNames: Object.fromEntries(Object.keys(maps).map(name => [name, say(name)])), byLayer: ["colours", "norms"], headName: say("head", 1),
@@ -263,6 +169,11 @@ function button(text, click, pressed = null) {
   made.addEventListener("click", click);
   return made;
 }
+function undo() { held = null; at("progress").textContent = ""; notice(""); engine.set(engine.pixels, neutral(about)); refresh(); }
+function changedHere(changed) { // beside the answer: what it is the answer of
+  at("changed").hidden = !changed;
+  if (changed) at("changed").replaceChildren(say("isChanged"), " ", button(say("undo"), undo));
+}
 let tool = "look";
 function switches() {
   const root = at("switches"), {changes} = engine, rows = [];
@@ -290,7 +201,7 @@ function switches() {
     const open = root.querySelector("details")?.open ?? false;
     rows.push(element("details", {open}, element("summary", {}, say("inBlocks")), element("p", {className: "soft small"}, say("inBlocksHelp")), ...lines));
   }
-  rows.push(element("div", {className: "tools"}, button(say("reset"), () => { held = null; notice(""); engine.set(engine.pixels, neutral(about)); refresh(); })));
+  rows.push(element("div", {className: "tools"}, button(say("reset"), undo)));
   const off = ["heads", "attention"].some(name => changes[name]?.includes(0));
   at("note").textContent = off ? say("offNote") : "";
   const focus = document.activeElement, place = [...root.querySelectorAll("button")].indexOf(focus);
@@ -324,11 +235,18 @@ function drawing() { // a canvas to write a digit on
   at("clear").addEventListener("click", () => { clear(); read(); });
   clearPen = clear;
 }
+function sampleName(number) {
+  const {label} = about.samples[number - 1];
+  return `${say("sample")} ${number}` + (label ? say("comma") + say("trueLabel", label) : "");
+}
 function speaking(next) { // in another language
   say = next;
   at("facts").textContent = say("facts", about.parameters.toLocaleString(), about.labels.length, about.precision);
-  for (const each of document.querySelectorAll(".sample")) each.ariaLabel = each.title = `${say("sample")} ${each.dataset.number}`;
+  for (const each of document.querySelectorAll(".sample")) each.ariaLabel = each.title = sampleName(+each.dataset.number);
   openLook();
+  const pressed = document.querySelector('.sample[aria-pressed="true"]'), {label} = about.samples[pressed?.dataset.number - 1] ?? {};
+  at("truth").textContent = label ? say("trueLabel", label) : "";
+  at("engine").textContent = engine.runsOn ? say(engine.runsOn) : "";
   if (steps) { steps.say = say; steps.build(); }
   if (engine.pixels) { viewer.picture(url(seen(engine.pixels, engine.changes))); refresh(); }
 }
@@ -343,18 +261,19 @@ async function start() {
   at("pens").hidden = !about.draw || Boolean(about.numbers);
   if (about.draw) drawing();
   for (const [i, sample] of about.samples.entries()) {
-    const picture = element("button", {type: "button", className: "sample", "data-number": i + 1}, element("img", {src: sample, alt: "", className: WIDTH < 128 ? "pixelated" : ""}));
-    picture.addEventListener("click", () => take(sample));
+    const picture = element("button", {type: "button", className: "sample", "data-number": i + 1}, element("img", {src: sample.url, alt: "", className: WIDTH < 128 ? "pixelated" : ""}));
+    picture.addEventListener("click", () => take(sample.url));
     at("samples").append(picture);
   }
   speak(WORDS, speaking);
   try { await engine.open(); } catch (error) { notice(say("failed") + " " + error.message); at("loading").hidden = true; return; }
   at("loading").hidden = true;
+  at("engine").textContent = engine.runsOn ? say(engine.runsOn) : "";
   for (const each of document.querySelectorAll("[data-live]")) each.hidden = !engine.live;
   document.getElementById("stored").hidden = engine.live;
   steps.open.add("step 1");
   steps.build();
-  await take(about.samples[0]);
+  await take(about.samples[0].url);
   document.documentElement.dataset.ready = String(Math.round(performance.now() - started));
 }
 start();

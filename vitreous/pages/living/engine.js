@@ -1,6 +1,8 @@
 // The model of the page. `get(name)` gives what the graph computes for the image and the changes of
 // the moment; names that are asked for together are computed together.
 
+import {prepare, readImage} from "./input.js";
+
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%.()*+-;,=>?@^_`{|}~";
 
 // Five characters for four bytes: Python's base85, with two characters that HTML would take for its own replaced.
@@ -58,28 +60,48 @@ export function readWeights(bytes, index) {
 }
 
 const WORKER = `
-let session, ort;
-onmessage = async ({data: [id, what, given]}) => {
+let session, ort, queue = Promise.resolve();
+onmessage = event => { queue = queue.then(() => answer(event.data)); }; // a session on the graphics chip runs once at a time
+async function agrees(checks, output, tolerance) {
+  for (const {feeds, values} of checks) {
+    const {data} = (await session.run(tensors(feeds), [output]))[output];
+    const most = values.reduce((a, v) => Math.max(a, Math.abs(v)), 1e-6);
+    if (!values.every((v, i) => Math.abs(v - data[i]) <= tolerance * most)) return false;
+  }
+  return true;
+}
+function tensors(given) {
+  const feeds = {};
+  for (const [name, {type, data, dims}] of Object.entries(given))
+    if (session.inputNames.includes(name)) feeds[name] = new ort.Tensor(type, data, dims);
+  return feeds;
+}
+async function answer([id, what, given]) {
   try {
     if (what === "open") {
       ort = await import(URL.createObjectURL(new Blob([given.loader], {type: "text/javascript"})));
       ort.env.wasm.wasmBinary = given.program;
       ort.env.wasm.numThreads = 1;
       ort.env.logLevel = "error";
-      session = await ort.InferenceSession.create(given.graph, {
-        executionProviders: ["wasm"], logSeverityLevel: 3, externalData: [{path: "weights", data: given.weights}]});
-      postMessage([id, {inputs: session.inputNames}]);
+      const on = async where => { session = await ort.InferenceSession.create(given.graph, {
+        executionProviders: [where], logSeverityLevel: 3, externalData: [{path: "weights", data: given.weights}]}); };
+      let chip = false;
+      if (given.checks) try {
+        if (await navigator.gpu?.requestAdapter()) {
+          await on("webgpu");
+          chip = await agrees(given.checks, given.output, given.tolerance);
+        }
+      } catch { /* the processor computes */ }
+      if (!chip) await on("wasm");
+      postMessage([id, {inputs: session.inputNames, chip}]);
       return;
     }
-    const feeds = {};
-    for (const [name, {type, data, dims}] of Object.entries(given.feeds))
-      if (session.inputNames.includes(name)) feeds[name] = new ort.Tensor(type, data, dims);
-    const start = performance.now(), found = await session.run(feeds, given.names), took = performance.now() - start;
+    const start = performance.now(), found = await session.run(tensors(given.feeds), given.names), took = performance.now() - start;
     const outputs = {};
     for (const name of given.names) outputs[name] = {dims: found[name].dims, data: found[name].data};
     postMessage([id, {outputs, took}]);
   } catch (error) { postMessage([id, {error: String(error?.message ?? error)}]); }
-};`;
+}`;
 
 export class Live {
   constructor(about) {
@@ -100,8 +122,17 @@ export class Live {
       if (found.error) failed(new Error(found.error)); else done(found);
     };
     this.worker.onerror = event => { for (const {failed} of this.calls.values()) failed(new Error(event.message ?? "the worker was not started")); };
-    const opened = await this.ask("open", {loader, program, graph, weights: new Uint8Array(all.buffer)});
-    this.inputs = new Set(opened.inputs);
+    const opened = await this.ask("open", {loader, program, graph, weights: new Uint8Array(all.buffer), ...await this.checks()});
+    this.runsOn = opened.chip ? "onWebgpu" : this.about.webgpu ? "noWebgpu" : "onWasm";
+  }
+  async checks() { // what torch gave for the first samples
+    if (!this.about.webgpu) return {};
+    const {values, output, tolerance} = this.about.webgpu, checks = [];
+    for (const [i, each] of values.entries()) {
+      const pixels = prepare(await readImage(this.about.samples[i].url), this.about.preprocess);
+      checks.push({values: each, feeds: this.feeds(Float32Array.from(pixels), neutral(this.about))});
+    }
+    return {checks, output, tolerance};
   }
   ask(what, given) {
     return new Promise((done, failed) => {

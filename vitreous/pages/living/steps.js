@@ -1,81 +1,57 @@
 // Step by step: every step of the model as a matrix whose cells can be opened down to one multiplication.
 import {element} from "../templates/viewer.js";
+import {matrixOf, number, shares, signed} from "./matrices.js";
+import {PICTURES} from "./pictures.js";
+import {madeOf} from "./cells.js";
 
-const BLUE = [33, 102, 172], RED = [178, 24, 43], PAPER = [247, 247, 247];
-const DARK = [20, 8, 46], LIGHT = [255, 240, 90], MIDDLE = [42, 150, 130];
-const mix = (a, b, t) => a.map((v, i) => v + (b[i] - v) * t);
-const signed = t => t < 0 ? mix(PAPER, BLUE, Math.min(1, -t)) : mix(PAPER, RED, Math.min(1, t));
-const shares = t => t < 0.5 ? mix(DARK, MIDDLE, 2 * t) : mix(MIDDLE, LIGHT, 2 * t - 1);
-const number = v => {
-  const a = Math.abs(v);
-  return a === 0 ? "0" : a >= 1e4 || a < 1e-4 ? v.toExponential(1) : v.toFixed(a >= 100 ? 0 : a >= 10 ? 1 : a >= 1 ? 2 : a >= 0.01 ? 3 : 5);
-};
-const erf = x => { // to 1.2e-7, by a rational of Numerical Recipes' form
-  const t = 1 / (1 + 0.5 * Math.abs(x));
-  const y = 1 - t * Math.exp(-x * x - 1.26551223 + t * (1.00002368 + t * (0.37409196 + t * (0.09678418 + t * (-0.18628806 +
-    t * (0.27886807 + t * (-1.13520398 + t * (1.48851587 + t * (-0.82215223 + t * 0.17087277)))))))));
-  return x < 0 ? -y : y;
-};
-const ACTIVATIONS = {
-  gelu: x => 0.5 * x * (1 + erf(x / Math.SQRT2)),
-  "gelu-tanh": x => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
-  "quick-gelu": x => x / (1 + Math.exp(-1.702 * x)),
-  relu: x => Math.max(0, x), "leaky-relu": x => x < 0 ? 0.01 * x : x, silu: x => x / (1 + Math.exp(-x)), tanh: Math.tanh,
-};
-
-// What is shown of an output: matrices (heads, rows, columns); a map is a row for each place.
-export function matrixOf({dims, data}) {
-  const shape = dims.slice(dims.length > 2 || dims[0] === 1 ? 1 : 0);
-  if (shape.length === 1) return {heads: 1, rows: 1, columns: shape[0], at: (h, r, c) => data[c]};
-  if (shape.length === 2) return {heads: 1, rows: shape[0], columns: shape[1], at: (h, r, c) => data[r * shape[1] + c]};
-  const [a, b, c] = shape;
-  return {heads: a, rows: b, columns: c, at: (h, r, col) => data[(h * b + r) * c + col]};
-}
+const FEW = 16; // more matrices of one step are chosen from a list, not by buttons
 
 export class Steps {
   constructor(root, engine, say, chose = () => {}) {
     this.chose = chose; // tells the picture which token is chosen here
     this.root = root; this.engine = engine; this.about = engine.about; this.say = say;
-    this.open = new Set(); this.cells = new Map(); this.head = 0; this.cards = [];
+    this.open = new Set(); this.cells = new Map(); this.cards = [];
+    this.chosen = {heads: 0, pixels: 0, map: 0, labels: 0}; // which matrix of several, by what they are
+    this.picked = {}; // which row, by what the rows are; "tokens" are of the encoder
+    this.best = 0; // the query that found the surest object
   }
-  language() { this.build(); }
   build() {
     const {about, say} = this, lang = say.number;
     this.cards = [];
     this.root.replaceChildren();
     let at = 0, inside = null;
     for (const step of about.steps) {
-      if (step.block === null) inside = null;
-      else if (!inside || inside.block !== step.block) inside = this.block(step.block);
+      if (step.group === null) inside = null;
+      else if (String(inside?.group) !== String(step.group)) inside = this.group(step.group);
       const card = this.card(step, ++at, lang);
       (inside ? inside.body : this.root).append(card.root);
       this.cards.push(card);
     }
     this.draw();
   }
-  block(number) {
-    const {say} = this, id = "block " + number;
+  group([kind, number]) {
+    const {say} = this, id = `${kind} ${number}`;
     const body = element("div", {className: "inside"});
     const root = element("details", {className: "block", open: this.open.has(id)},
-      element("summary", {}, element("b", {}, say("block", number + 1)), " ", element("span", {className: "soft"}, say("blockIs"))), body);
+      element("summary", {}, element("b", {}, say(kind, number + 1)), " ", element("span", {className: "soft"}, say(kind + "Is"))), body);
     root.addEventListener("toggle", () => { this.mark(id, root.open); this.draw(); });
     this.root.append(root);
-    return {block: number, body};
+    return {group: [kind, number], body};
   }
   mark(id, open) { if (open) this.open.add(id); else this.open.delete(id); }
   card(step, place, lang) {
     const {say, about} = this, id = `step ${place}`;
     const parts = {
       shape: element("span", {className: "shape"}), canvas: element("canvas", {tabIndex: 0, role: "img"}),
-      heads: element("div", {className: "heads"}), cell: element("div", {className: "cell"}), scale: element("div", {className: "soft small"}),
+      heads: element("div", {className: "heads"}), pictures: element("div", {className: "pictures"}), cell: element("div", {className: "cell"}), scale: element("div", {className: "soft small"}),
     };
     const source = step.source && element("p", {className: "source"}, element("code", {}, step.source.code),
       element("span", {className: "soft"}, ` ${step.source.file}:${step.source.line}`));
     const equation = element("div", {className: "equation"});
     equation.innerHTML = step.equation; // our own, from steps.toml
     const root = element("details", {className: "step", open: this.open.has(id)},
-      element("summary", {}, element("span", {className: "place"}, String(place)), element("b", {}, step.key === "other" ? step.output : step.title[lang]), " ", parts.shape),
-      element("p", {}, step.why[lang]), equation, ...(source ? [source] : []), parts.heads,
+      element("summary", {}, element("span", {className: "place"}, String(place)), element("b", {}, step.key === "other" ? `${step.title[lang]}: ${step.output}` : step.title[lang]), " ", parts.shape),
+      element("p", {}, step.why[lang]), equation, ...(source ? [source] : []), parts.pictures, parts.heads,
       element("div", {className: "matrix"}, parts.canvas), parts.scale, parts.cell);
     const card = {step, place, id, root, parts, chosen: this.cells.get(id) ?? null};
     root.addEventListener("toggle", () => { this.mark(id, root.open); this.draw(); });
@@ -86,25 +62,42 @@ export class Steps {
     return card;
   }
   visible(card) { return card.root.open && (!card.root.parentElement.closest("details") || card.root.parentElement.closest("details").open); }
-  // The name of a row or a column, in words.
-  token(i) {
-    const {prefix, grid, tokens} = this.about;
-    if (i < prefix) return tokens[i] ? tokens[i][this.say.number] : this.say("tokenNumber", i + 1);
-    return this.say("patchAt", Math.floor((i - prefix) / grid[1]) + 1, (i - prefix) % grid[1] + 1);
+  // What the rows or the columns of a step are: a name in about.sets, and what is known of it.
+  setName(step, matrix, side = "rows") {
+    if (step[side]) return step[side];
+    const {prefix, grid} = this.about, n = grid[0] * grid[1], count = matrix[side];
+    if (matrix.pixels || matrix.map || side === "columns" && !["scores", "scaled", "weights"].includes(step.key)) return null;
+    return count === n + prefix ? "tokens" : count === n ? "patches" : null;
   }
+  setOf(name) {
+    const {tokens, grid} = this.about;
+    if (name === "tokens") return {grid, before: tokens.map(each => each[this.say.number])};
+    return name === "patches" ? {grid, before: []} : this.about.sets[name] ?? null;
+  }
+  set(step, matrix, side = "rows") { return this.setOf(this.setName(step, matrix, side)); }
+  nameIn(name, i) { // in words
+    const {say} = this, set = this.setOf(name);
+    if (name === "queries") return say("queryNumber", i + 1);
+    if (name === "edges") return say("edges")[i];
+    if (!set) return "";
+    const {grid: [, w], before} = set;
+    if (i < before.length) return before[i].label === undefined ? before[i] : this.label(before[i].label);
+    const place = i - (name === "tokens" ? this.about.prefix : before.length);
+    if (place < 0) return say("tokenNumber", i + 1);
+    return say(name === "map" ? "thePlace" : "patchAt", Math.floor(place / w) + 1, place % w + 1);
+  }
+  label(number) { return number < 0 ? this.say("noObject") : this.about.labels[number] ?? String(number); }
+  token(i) { return this.nameIn("tokens", i); }
   rowName(card, matrix, row) {
-    const n = this.about.grid[0] * this.about.grid[1], key = card.step.key;
-    if (key === "head" || key === "answer") return "";
-    if (matrix.pixels) return this.say("row", row + 1);
-    if (matrix.rows === n + this.about.prefix) return this.token(row);
-    if (matrix.rows === n) return this.token(row + this.about.prefix);
-    return matrix.rows === 1 ? "" : this.say("row", row + 1);
+    if (["head", "answer"].includes(card.step.key)) return "";
+    const name = this.setName(card.step, matrix);
+    return name ? this.nameIn(name, row) : matrix.rows === 1 ? "" : this.say("row", row + 1);
   }
   columnName(card, matrix, column) {
-    const key = card.step.key;
-    if (["scores", "scaled", "weights"].includes(key)) return this.token(column);
-    if (key === "head" || key === "answer") return this.about.labels[column] ?? String(column);
-    return this.say(matrix.pixels ? "column" : "number", column + 1);
+    if (["head", "answer"].includes(card.step.key)) return this.label(column);
+    const name = this.setName(card.step, matrix, "columns");
+    if (name && !matrix.map) return this.nameIn(name, column);
+    return this.say(matrix.pixels || matrix.map ? "column" : "number", column + 1);
   }
   async draw() {
     if (!this.engine.pixels) return;
@@ -129,31 +122,43 @@ export class Steps {
       const exp = Float32Array.from(data, v => Math.exp(v - most)), sum = exp.reduce((a, b) => a + b, 0);
       return {heads: 1, rows: 1, columns: data.length, at: (h, r, c) => exp[c] / sum};
     }
-    const [found] = await engine.get(step.output);
-    if (found.dims.length === 4 && step.key === "other" && !step.output.includes("attention")) { // a map: its places are rows
-      const [, d, h, w] = found.dims;
-      return {heads: 1, rows: h * w, columns: d, at: (k, r, c) => found.data[c * h * w + r]};
+    const all = await this.matrix(step.output);
+    if (step.key !== "mask_head") return all;
+    const query = Math.min(this.picked.queries ?? this.best, all.heads - 1); // of each query one matrix
+    return {...all, heads: 1, map: false, query, at: (h, r, c) => all.at(query, r, c)};
+  }
+  async matrix(name) {
+    const [found] = await this.engine.get(name);
+    return matrixOf(found, this.about.maps.includes(this.about.same[name] ?? name));
+  }
+  heads(card) { // buttons for the matrices of one step, or a list where they are many
+    const {matrix, step} = card, {heads} = matrix, {say} = this;
+    const kind = matrix.pixels ? "pixels" : matrix.map ? (step.columns === "labels" ? "labels" : "map") : "heads";
+    const nameOf = h => kind === "labels" ? this.label(h) : kind === "map" ? say("channelNumber", h + 1) : kind === "pixels" ? (heads === 3 ? say("channel")[h] : say("row", h + 1)) : say("head", h + 1);
+    const choose = h => { this.chosen[kind] = h; this.draw(); };
+    card.head = Math.min(this.chosen[kind], heads - 1);
+    card.query = matrix.query;
+    card.parts.heads.replaceChildren();
+    if (heads > FEW) {
+      const select = element("select", {ariaLabel: say("whichMatrix")}, ...Array.from({length: heads}, (_, h) => new Option(nameOf(h), h)));
+      select.value = card.head;
+      select.addEventListener("input", () => choose(+select.value));
+      card.parts.heads.append(select);
+    } else if (heads > 1) for (let h = 0; h < heads; h++) {
+      const button = element("button", {type: "button", ariaPressed: String(h === card.head)}, nameOf(h));
+      button.addEventListener("click", () => choose(h));
+      card.parts.heads.append(button);
     }
-    return matrixOf(found);
   }
   paint(card) {
-    const {parts, matrix} = card, {heads, rows, columns} = matrix;
-    this.head = Math.min(this.head, 99);
-    const head = Math.min(this.head, heads - 1);
-    card.head = head;
-    parts.heads.replaceChildren();
-    if (heads > 1) for (let h = 0; h < heads; h++) {
-      const name = matrix.pixels ? (heads === 3 ? this.say("channel")[h] : this.say("row", h + 1)) : this.say("head", h + 1);
-      const button = element("button", {type: "button", ariaPressed: String(h === head)}, name);
-      button.addEventListener("click", () => { this.head = h; this.draw(); });
-      parts.heads.append(button);
-    }
+    this.heads(card);
+    const {parts, matrix, head} = card, {rows, columns} = matrix;
     let most = 0, least = Infinity, largest = -Infinity;
     for (let r = 0; r < rows; r++) for (let c = 0; c < columns; c++) {
       const v = matrix.at(head, r, c);
       most = Math.max(most, Math.abs(v)); least = Math.min(least, v); largest = Math.max(largest, v);
     }
-    const isShare = ["weights", "answer"].includes(card.step.key);
+    const isShare = ["weights", "answer", "probe", "points"].includes(card.step.key);
     const strip = rows === 1; // a vector is drawn in several lines if it is long
     const wide = strip ? Math.min(columns, 64) : columns, tall = strip ? Math.ceil(columns / wide) : rows;
     card.wide = strip ? wide : 0;
@@ -174,8 +179,8 @@ export class Steps {
     context.drawImage(off, 0, 0, canvas.width, canvas.height);
     if (matrix.pixels) this.lines(context, size);
     card.chosen ??= this.first(card);
-    const own = this.rowOf(matrix);
-    if (own !== null && !matrix.pixels) card.chosen = [own, card.chosen[1]];
+    const own = this.rowOf(card);
+    if (own !== null) card.chosen = [own, card.chosen[1]];
     const [row, column] = card.chosen = [Math.min(card.chosen[0], rows - 1), Math.min(card.chosen[1], columns - 1)];
     const [y, x] = strip ? [Math.floor(column / wide), column % wide] : [row, column];
     for (const [ink, inset, line] of [["#000", 0, Math.max(2, size / 6)], ["#ffd400", 1, Math.max(1, size / 8)]]) {
@@ -193,25 +198,30 @@ export class Steps {
       return [0, best];
     }
     if (card.step.key === "image") return [rows >> 1, columns >> 1];
-    return [Math.min(this.rowOf(card.matrix) ?? (rows >> 1), rows - 1), Math.min(columns >> 1, columns - 1)];
+    return [Math.min(this.rowOf(card) ?? (rows >> 1), rows - 1), Math.min(columns >> 1, columns - 1)];
   }
-  // The chosen token is the same in all steps, so that one patch can be followed.
-  rowOf({rows}) {
-    const {prefix, grid} = this.about, n = grid[0] * grid[1];
-    if (this.chosen === undefined) return rows === n ? rows >> 1 : rows === n + prefix ? prefix + (n >> 1) : null;
-    return rows === n + prefix ? this.chosen : rows === n ? Math.max(0, this.chosen - prefix) : null;
+  // The chosen token, query or place is the same in all steps, so that it can be followed.
+  rowOf(card) {
+    const {matrix, step} = card, name = this.setName(step, matrix), {prefix, grid} = this.about;
+    if (name === null) return null;
+    const patch = (this.picked.tokens ?? prefix + (grid[0] * grid[1] >> 1)) - prefix, before = this.setOf(name)?.before?.length;
+    if (name === "tokens") return patch + prefix;
+    if (name === "queries") return this.picked.queries ?? this.best;
+    if (this.isPatches(name)) return this.picked[name] ?? before + Math.max(0, patch);
+    return this.picked[name] ?? matrix.rows >> 1;
+  }
+  isPatches(name) { return String(this.setOf(name)?.grid) === String(this.about.grid); }
+  pick(name, row) {
+    const before = this.setOf(name)?.before?.length ?? 0;
+    if (name === "tokens" || !this.isPatches(name)) this.picked[name] = row;
+    else if (row < before) this.picked[name] = row; // a class
+    else { this.picked = {...this.picked, [name]: undefined, tokens: row - before + this.about.prefix}; }
   }
   select(token, head) { // chosen in the picture
-    if (this.chosen === token && (head === "mean" || +head === this.head)) return;
-    this.chosen = token;
-    if (head !== "mean") this.head = +head;
+    if (this.picked.tokens === token && (head === "mean" || +head === this.chosen.heads)) return;
+    this.picked.tokens = token;
+    if (head !== "mean") this.chosen.heads = +head;
     this.draw();
-  }
-  follow({rows}, row) {
-    const {prefix, grid} = this.about, n = grid[0] * grid[1];
-    if (rows !== n && rows !== n + prefix) return false;
-    this.chosen = rows === n ? row + prefix : row;
-    return true;
   }
   lines(context, size) {
     const [ph, pw] = this.about.pixels, [, h, w] = this.about.input;
@@ -237,9 +247,11 @@ export class Steps {
     if (row < 0 || column < 0 || row >= rows || column >= columns) return;
     card.chosen = [row, column];
     this.cells.set(card.id, card.chosen);
-    if (!card.matrix.pixels && this.follow(card.matrix, row)) { this.chose(this.chosen); this.draw(); return; }
-    this.paint(card);
-    this.explain(card);
+    const name = this.setName(card.step, card.matrix), before = this.picked.tokens;
+    if (name === null) { this.paint(card); this.explain(card); return; }
+    this.pick(name, row);
+    if (this.picked.tokens !== before) this.chose(this.picked.tokens);
+    this.draw();
   }
   // The chosen cell, its neighbours as numbers, and what makes it.
   async explain(card) {
@@ -257,8 +269,9 @@ export class Steps {
       }
       near.append(line);
     }
-    const made = await this.made(card, head, row, column);
+    const made = await this.made(card, head, row, column), pictures = await PICTURES[card.step.picture]?.(card, this) ?? [];
     card.value = value; card.made = made;
+    card.parts.pictures.replaceChildren(...pictures.map(([canvas, text]) => element("figure", {}, canvas, element("figcaption", {className: "soft"}, text))));
     card.parts.cell.replaceChildren(
       element("p", {className: "where"}, where, ": ", element("b", {}, number(value))), element("div", {className: "wide"}, near),
       ...(made ? [this.shown(made, value)] : []));
@@ -286,113 +299,5 @@ export class Steps {
     body.append(element("p", {className: "total"}, note ? note + " " : "", element("b", {}, "= " + number(total)), " ", right ? "✓" : `≠ ${number(value)}`));
     return body;
   }
-  gate(card) { // what an intervention multiplies this output by
-    const {key, block} = card.step, {changes} = this.engine, heads = this.about.changes.heads?.dims[1];
-    if (block === null) return 1;
-    if (key === "heads") return changes.heads?.[block * heads + card.head] ?? 1;
-    if (key === "attention") return changes.attention?.[block] ?? 1;
-    return key === "mlp" ? changes.mlp?.[block] ?? 1 : 1;
-  }
-  async made(card, head, row, column) {
-    const how = card.step.how, {engine, say} = this;
-    if (!how || how.weight && !engine.weight(how.weight)) return null; // or its weights are not stored
-    const of = async name => matrixOf((await engine.get(name))[0]);
-    const dot = (n, a, b, name) => {
-      const all = Array.from({length: n}, (_, i) => ({i, x: a(i), y: b(i)}));
-      const sum = all.reduce((s, t) => s + t.x * t.y, 0);
-      const shown = all.map(t => ({...t, value: t.x * t.y})).sort((p, q) => Math.abs(q.value) - Math.abs(p.value)).slice(0, 8);
-      return {sum, count: n, terms: shown.map(t => ({name: name ? name(t.i) : say("number", t.i + 1), a: number(t.x), b: number(t.y), value: t.value}))};
-    };
-    const gate = this.gate(card), closing = (total, parts) => ({total: total * gate, note: parts.join(" + ") + (gate === 1 ? "" : ` × ${gate}`)});
-    const row0 = this.rowName(card, card.matrix, row) || say("theImage"), column0 = this.columnName(card, card.matrix, column);
-    switch (how.kind) {
-      case "patch": {
-        const weight = engine.weight(how.weight), bias = engine.weight(how.bias), [d, c, ph, pw] = weight.shape, n = c * ph * pw;
-        const order = engine.changes.patch_order?.[row] ?? row, keep = engine.changes.patch_keep?.[row] ?? 1;
-        const {grid, input, mean, std} = this.about, [, h, w] = input, top = Math.floor(order / grid[1]) * ph, left = order % grid[1] * pw;
-        const pixel = i => {
-          const k = Math.floor(i / (ph * pw)), y = Math.floor(i / pw) % ph, x = i % pw;
-          return keep * (engine.pixels[(k * h + top + y) * w + left + x] / 255 - mean[k % mean.length]) / std[k % std.length];
-        };
-        const found = dot(n, pixel, i => weight.data[column * n + i], i => say("pixelAt", Math.floor(i / (ph * pw)) + 1, Math.floor(i / pw) % ph + 1, i % pw + 1));
-        const b = bias ? bias.data[column] : 0;
-        const pictures = element("div", {className: "filters"}, this.picture(pixel, c, ph, pw, say("thePatch")), element("span", {className: "times"}, "·"),
-          this.picture(i => weight.data[column * n + i], c, ph, pw, say("theFilter", column + 1)));
-        return {...found, pictures, text: say("howPatch", row0, n, column + 1), ...closing(found.sum + b, [number(found.sum), `${number(b)} ${say("bias")}`])};
-      }
-      case "linear": {
-        const x = await of(how.of), weight = engine.weight(how.weight), bias = how.bias && engine.weight(how.bias), n = weight.shape[1];
-        const line = how.first + (card.matrix.heads > 1 ? head * card.matrix.columns : 0) + column;
-        const found = dot(n, i => x.at(0, x.rows === 1 ? 0 : row, i), i => weight.data[line * n + i]), b = bias ? bias.data[line] : 0;
-        return {...found, text: say("howLinear", row0, n, column0), ...closing(found.sum + b, [number(found.sum), `${number(b)} ${say("bias")}`])};
-      }
-      case "join": {
-        const x = await of(how.of), weight = engine.weight(how.weight), bias = how.bias && engine.weight(how.bias), n = weight.shape[1];
-        const found = dot(n, i => x.at(Math.floor(i / x.columns), row, i % x.columns), i => weight.data[column * n + i], i => say("headNumber", Math.floor(i / x.columns) + 1, i % x.columns + 1));
-        const b = bias ? bias.data[column] : 0;
-        return {...found, text: say("howJoin", x.heads, n), ...closing(found.sum + b, [number(found.sum), `${number(b)} ${say("bias")}`])};
-      }
-      case "scores": {
-        const [q, k] = await Promise.all(how.of.map(of));
-        const found = dot(q.columns, i => q.at(head, row, i), i => k.at(head, column, i));
-        return {...found, text: say("howScores", row0, column0, q.columns), total: found.sum, note: ""};
-      }
-      case "scale": {
-        const x = await of(how.of), v = x.at(head, row, column);
-        return {text: say("howScale", number(v), number(1 / how.by)), total: v * how.by, note: `${number(v)} / ${number(1 / how.by)}`};
-      }
-      case "softmax": {
-        const x = await of(how.of), n = x.columns, line = Array.from({length: n}, (_, i) => x.at(head, row, i)), most = Math.max(...line);
-        const sum = line.reduce((s, v) => s + Math.exp(v - most), 0), own = Math.exp(line[column] - most);
-        return {text: say("howSoftmax", number(line[column]), number(most), n), total: own / sum, note: `exp(${number(line[column])} − ${number(most)}) / ${number(sum)} = ${number(own)} / ${number(sum)}`};
-      }
-      case "mix": {
-        const [weights, v] = await Promise.all(how.of.map(of));
-        const found = dot(weights.columns, j => weights.at(head, row, j), j => v.at(head, j, column), j => this.token(j));
-        return {...found, text: say("howMix", row0, weights.columns), ...closing(found.sum, [number(found.sum)])};
-      }
-      case "sum": {
-        const [a, b] = await Promise.all(how.of.map(of));
-        // of the tokens before the patches, positions may have only the first ones, or none
-        const missing = a.rows - b.rows, prefix = this.about.prefix, before = row < prefix ? row : row - missing;
-        const x = a.at(0, row, column), y = row < prefix && row >= prefix - missing ? 0 : b.at(0, before, column);
-        return {text: say("howSum"), total: x + y, note: `${number(x)} + ${number(y)}`};
-      }
-      case "norm": {
-        const x = await of(how.of), weight = engine.weight(how.weight), bias = engine.weight(how.bias), n = card.matrix.columns;
-        const line = Array.from({length: n}, (_, i) => x.at(0, row, i)), mean = line.reduce((a, b) => a + b, 0) / n;
-        const variance = line.reduce((s, v) => s + (v - mean) ** 2, 0) / n, g = weight?.data[column] ?? 1, b = bias?.data[column] ?? 0;
-        const plain = (line[column] - mean) / Math.sqrt(variance + how.eps);
-        return {text: say("howNorm", n, number(mean), number(variance)), total: plain * g + b, note: `(${number(line[column])} − ${number(mean)}) / √(${number(variance)} + ${how.eps}) · ${number(g)} + ${number(b)}`};
-      }
-      case "activation": {
-        const x = await of(how.of), v = x.at(0, row, column);
-        return {text: say("howActivation", how.name, number(v)), total: ACTIVATIONS[how.name](v), note: `${how.name}(${number(v)})`};
-      }
-      case "stack": {
-        const x = await of(how.of), before = this.about.prefix;
-        if (row < before) return {text: say("howToken"), total: card.matrix.at(0, row, column), note: ""};
-        return {text: say("howSame"), total: x.at(0, row - before, column), note: ""};
-      }
-      case "first": { const x = await of(how.of); return {text: say("howFirst"), total: x.at(0, 0, column), note: ""}; }
-      case "mean": {
-        const x = await of(how.of), n = x.rows - how.prefix;
-        let sum = 0;
-        for (let r = how.prefix; r < x.rows; r++) sum += x.at(0, r, column);
-        return {text: say("howMean", n), total: sum / n, note: `${number(sum)} / ${n}`};
-      }
-    }
-    return null;
-  }
-  picture(at, c, h, w, name) { // (c, h, w) of any numbers as a small picture: gray is zero
-    let most = 1e-12;
-    for (let i = 0; i < c * h * w; i++) most = Math.max(most, Math.abs(at(i)));
-    const off = new OffscreenCanvas(w, h), context = off.getContext("2d"), made = context.createImageData(w, h);
-    for (let i = 0; i < h * w; i++) made.data.set([0, 1, 2].map(k => 127.5 + 127.5 * at((c === 3 ? k : 0) * h * w + i) / most).concat(255), 4 * i);
-    context.putImageData(made, 0, 0);
-    const canvas = element("canvas", {width: 96, height: 96 * h / w}), to = canvas.getContext("2d");
-    to.imageSmoothingEnabled = false;
-    to.drawImage(off, 0, 0, canvas.width, canvas.height);
-    return element("figure", {}, canvas, element("figcaption", {}, name));
-  }
+  made(card, head, row, column) { return madeOf(this, card, head, row, column); }
 }

@@ -5,7 +5,7 @@
 
 // From dark to light, so that it reads without colour vision, too.
 const STOPS = [[20, 8, 46], [59, 50, 130], [33, 112, 141], [42, 170, 120], [150, 215, 60], [255, 240, 90]];
-function colour(share) {
+export function colour(share) {
   const x = Math.max(0, Math.min(1, share)) * (STOPS.length - 1), i = Math.min(Math.floor(x), STOPS.length - 2);
   const part = STOPS[i].map((v, k) => Math.round(v + (STOPS[i + 1][k] - v) * (x - i)));
   return `rgba(${part},${0.2 + 0.65 * share})`; // the photo stays visible where there is little

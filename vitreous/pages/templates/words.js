@@ -1,8 +1,13 @@
 // What pages say. The words are in words.toml, in English and Chinese: the browser's language decides, and a reader can switch.
 const LANGUAGES = {en: "English", zh: "中文"};
 
+// What a reader has chosen is kept for the next time, where the browser keeps anything for this page.
+const KEPT = "vitreous-language";
+function remembered() { try { return localStorage.getItem(KEPT); } catch { return null; } }
+function remember(language) { try { localStorage.setItem(KEPT, language); } catch { /* it is forgotten */ } }
 function preferred() {
-  return navigator.languages.map(each => each.toLowerCase().split("-")[0]).find(each => each in LANGUAGES) ?? "en";
+  const chosen = remembered();
+  return chosen in LANGUAGES ? chosen : navigator.languages.map(each => each.toLowerCase().split("-")[0]).find(each => each in LANGUAGES) ?? "en";
 }
 
 // say(key, …) is a text with its {0}, {1} … filled in; `words` has a table for each language.
@@ -34,6 +39,6 @@ export function speak(words, change = () => {}) {
     change(say);
   };
   select.append(...Object.entries(LANGUAGES).map(([value, name]) => new Option(name, value)));
-  select.addEventListener("input", () => use(select.value));
+  select.addEventListener("input", () => { remember(select.value); use(select.value); });
   use(preferred());
 }

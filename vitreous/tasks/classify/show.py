@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from vitreous.data.loader import Batch
 from vitreous.explain.explanation import MapExplanation
 from vitreous.labels import LabelMap
 from vitreous.pages import charts
-from vitreous.pages.content import Cell, Number, Section, Table, class_table, measured, percent
+from vitreous.pages.content import Number, Section, class_table, measured, percent
 from vitreous.pages.words import Message
-from vitreous.predict import Predictor
 from vitreous.results import Classification
 from vitreous.tasks.show import Show, TaskReport
 
@@ -111,15 +108,6 @@ class ClassifyShow(Show):
 
     def answer(self, found: MapExplanation) -> Message:
         return ["classified", found.result.label, percent(found.result.score)]
-
-    def output_table(self, output: Tensor, predictor: Predictor) -> Table:
-        """output (classes,)"""
-        best = output.float().softmax(dim=0).topk(min(10, len(output)))
-        rows = [
-            (Cell(predictor.labels[i]), Cell(f"{output[i]:.2f}"), Cell(percent(p), bar=p))
-            for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-        ]
-        return Table(("class", "logit>", "probability>"), rows)
 
 
 SHOW = ClassifyShow()

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from vitreous.explain import query
 from vitreous.explain.explanation import MapExplanation, Pixel
-from vitreous.pages.content import Cell, Table
 from vitreous.pages.words import Message
 from vitreous.predict import Predictor
 from vitreous.results import FeatureVector
@@ -31,12 +28,6 @@ class FeaturesShow(Show):
 
     def answer(self, found: MapExplanation) -> Message:
         return ["features", len(found.result.values)]
-
-    def output_table(self, output: Tensor, predictor: Predictor) -> Table:
-        """output (d,)"""
-        largest = output.flatten().abs().topk(min(10, output.numel())).indices.tolist()
-        rows = [(Cell(str(i)), Cell(f"{output.flatten()[i]:.3f}")) for i in largest]
-        return Table(("feature", "value>"), rows)
 
 
 SHOW = FeaturesShow()

@@ -8,33 +8,26 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.config import read_toml
 from vitreous.data.decode.images import shown
 from vitreous.errors import ConfigError
 from vitreous.explain.attention import Layer
 from vitreous.explain.explanation import Pixel
 from vitreous.labels import LabelMap
 from vitreous.models.model import Places
-from vitreous.models.rf_detr import RFDETR
-from vitreous.pages import charts, maps, viewer, walk
+from vitreous.pages import charts, maps, viewer
 from vitreous.pages.colours import class_colours, colours_of
-from vitreous.pages.content import Cell, Table, percent
 from vitreous.pages.maps import BoxMark, Panel
-from vitreous.pages.pictures import as_tensor
-from vitreous.pages.walk import Draw, Stop
 from vitreous.pages.words import Message
-from vitreous.predict import Predictor, Prepared, View
+from vitreous.predict import Predictor
 from vitreous.results import Detection
 from vitreous.tasks.objects import draw, label_files
 from vitreous.tasks.objects.boxes import to_pixels
 from vitreous.tasks.objects.coco_results import coco_ids, writing
-from vitreous.tasks.objects.draw import boxed, frame_marks, mark_of, marks_of, moved, told_apart
+from vitreous.tasks.objects.draw import boxed, frame_marks, mark_of, moved, told_apart
 from vitreous.tasks.objects.explanation import (
-    NEXT_BEST,
     DetectionExplanation,
     Look,
     explain_objects,
@@ -50,8 +43,6 @@ if TYPE_CHECKING:
 
 RESULTS = "results"
 """The COCO file of results for all images is called so, with .json."""
-WORDS = read_toml(Path(__file__).with_name("walk.toml"), "words for each stage")
-"""What is written beside each stage of the walk."""
 
 
 class ObjectShow(Show):
@@ -61,6 +52,7 @@ class ObjectShow(Show):
     reserved = (RESULTS,)
     has_ids = True
     batch_columns = 4  # names must leave room to see what they name
+    page_answer = "objects"
     question = "where the queries look"
     takes_pixel = True
     has_picture = True
@@ -248,10 +240,6 @@ class ObjectShow(Show):
             "objects": objects,
         }
 
-    def walk(self, predictor: Predictor, view: View) -> tuple[list[Stop], Table]:
-        stops, result = walk_through(predictor, view)
-        return stops, objects_table(result)
-
 
 def true_marks(target: Any, size: tuple[int, int], labels: LabelMap) -> list[BoxMark]:
     """Of normalised cxcywh boxes, in an image of this height and width."""
@@ -264,54 +252,6 @@ def true_marks(target: Any, size: tuple[int, int], labels: LabelMap) -> list[Box
 
 def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items()) or "no objects"
-
-
-def walk_through(predictor: Predictor, view: View) -> tuple[list[Stop], Detection]:
-    """The stages for one image that a detector sees, from its feature map to boxes, and what it
-    finds."""
-    size = (round(view.region[2]), round(view.region[3]))
-    (result,) = predictor.answer([Prepared(view.values, "image", size)])
-    image = predictor.preprocess.restore(view.values)
-    marks = moved(marks_of(result), result.size, image.shape[1:])
-    found = boxed((image * 255).round().to(torch.uint8), marks)
-
-    def nothing(values: Tensor) -> list[Tensor]:
-        return []
-
-    independent = isinstance(predictor.model, RFDETR)  # classes, that is
-    hidden = ("queries", "decoder", "norm", "proposals", "query_boxes", "box_position")
-    drawing: dict[str, Draw] = {
-        **dict.fromkeys(hidden, nothing),
-        "class_head": lambda values: [
-            (values.sigmoid() if independent else values.softmax(dim=-1)).T[None]
-        ],
-        "box_head": lambda values: [as_tensor(np.asarray(found))],
-        "mask_head": lambda values: [values[int(result.queries[0])].sigmoid()[None]],
-    }
-    added = getattr(predictor.model.config, "add_position", False)
-    others = {"tokens": WORDS["added"]} if added else {}
-    others |= WORDS["rf_detr"] if independent else {}
-    words, query = {**WORDS, **others}, int(result.queries[0])
-    stops, _ = walk.walk(predictor, view.values, words, drawing, inside=False, query=query)
-    return stops, result
-
-
-def objects_table(result: Detection) -> Table:
-    """What was found, the highest score first; or, where that is nothing, what comes next."""
-    found = result.objects or result.above(0.0).objects[:NEXT_BEST]
-    colours = class_colours(result.names, result.ids)
-    rows = [
-        (
-            Cell(each.label, colours[each.label]),
-            Cell(percent(each.score), bar=each.score),
-            *(Cell(f"{edge:.0f}") for edge in each.box),
-            Cell(f"{each.query}"),
-        )
-        for each in found
-    ]
-    below = "" if result.objects else f", all below {100 * result.threshold:g} %"
-    edges = ("left>", "top>", "right>", "bottom>")
-    return Table(("object", f"score{below}>", *edges, "query>"), rows)
 
 
 def marks_in(found: DetectionExplanation) -> list[BoxMark]:

@@ -19,24 +19,21 @@ from vitreous.explain.explanation import MapExplanation, Pixel
 from vitreous.explain.query import Query, check_inside, mark_pixel
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.mask_parts import encode, in_text
-from vitreous.pages import charts, maps, walk
-from vitreous.pages.colours import Colour, class_colours, colours_of
+from vitreous.pages import charts, maps
+from vitreous.pages.colours import Colour, class_colours
 from vitreous.pages.content import (
     CaptionedImage,
-    Cell,
     Number,
     Section,
-    Table,
     class_table,
     measured,
     percent,
     picture,
 )
 from vitreous.pages.maps import Panel
-from vitreous.pages.pictures import as_picture, as_tensor, png_base64
-from vitreous.pages.walk import Stop
+from vitreous.pages.pictures import as_picture, png_base64
 from vitreous.pages.words import Message
-from vitreous.predict import Predictor, Prepared, View
+from vitreous.predict import Predictor, Prepared
 from vitreous.results import Segmentation
 from vitreous.tasks.segment import draw
 from vitreous.tasks.segment.draw import coloured, overlaid
@@ -187,6 +184,7 @@ class PixelQuery(Query):
 class SegmentShow(Show):
     headings = ("size", "largest", "share>", "then")
     endings = draw.ENDINGS
+    page_answer = "mask"
     takes_pixel = True
     mask_formats = ("png", "rle")
     has_picture = True
@@ -275,34 +273,6 @@ class SegmentShow(Show):
         result = found.result
         name, score = result.names[result.mask[y, x]], float(result.confidence[y, x])
         return ["pixelIs", y, x, name, percent(score)]
-
-    def walk(self, predictor: Predictor, view: View) -> tuple[list[Stop], Table]:
-        colours = colours_of(predictor.task.labels.external)
-
-        def drawn(scores: Tensor) -> list[Tensor]:
-            """(classes, h, w) -> (3, h, w) in 0..1: the colour of the best class of each place."""
-            return [as_tensor(coloured(scores.argmax(dim=0).numpy(), colours))]
-
-        draw = {"decoder": drawn, "upsample": drawn}
-        stops, output = walk.walk(predictor, view.values, draw=draw)
-        scores = output[0, :, : view.inside[0], : view.inside[1]].cpu()
-        return stops, self.output_table(scores, predictor)
-
-    def output_table(self, output: Tensor, predictor: Predictor) -> Table:
-        """output (classes, h, w)"""
-        confidence, classes = output.float().softmax(dim=0).max(dim=0)
-        areas = classes.flatten().bincount(minlength=len(output)) / classes.numel()
-        colours = colours_of(predictor.task.labels.external)
-        rows = [
-            (
-                Cell(predictor.labels[i], colours[i]),
-                Cell(percent(areas[i].item()), bar=areas[i].item()),
-                Cell(percent(confidence[classes == i].mean().item())),
-            )
-            for i in areas.argsort(descending=True, stable=True).tolist()
-            if areas[i] > 0
-        ]
-        return Table(("class", "area>", "confidence>"), rows)
 
 
 def _largest(shares: Mapping[str, float], most: int = 3) -> str:

@@ -11,7 +11,7 @@ from vitreous.data.loader import Batch
 from vitreous.explain.explanation import MapExplanation
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.pages import charts
-from vitreous.pages.content import Cell, Number, Section, Table, class_table, measured, percent
+from vitreous.pages.content import Number, Section, class_table, measured, percent
 from vitreous.pages.words import Message
 from vitreous.predict import Predictor
 from vitreous.tasks.show import Show, TaskReport
@@ -123,21 +123,6 @@ class TagShow(Show):
     def answer(self, found: MapExplanation) -> Message:
         chosen = (f"{name} {percent(found.result.scores[name])}" for name in found.result.labels)
         return ", ".join(chosen) or ["noLabel"]
-
-    def output_table(self, output: Tensor, predictor: Predictor) -> Table:
-        """output (classes,)"""
-        assert isinstance(predictor.task, Tag)
-        scores, thresholds = output.float().sigmoid(), predictor.task.thresholds
-        rows = [
-            (
-                Cell(predictor.labels[i]),
-                Cell(f"{output[i]:.2f}"),
-                Cell(percent(scores[i].item()), bar=scores[i].item()),
-                Cell(percent(thresholds[i].item())),
-            )
-            for i in scores.argsort(descending=True)[:10].tolist()
-        ]
-        return Table(("label", "logit>", "probability>", "threshold>"), rows)
 
 
 def _curves(result: Mapping[str, Any]) -> Figure:

@@ -1,0 +1,82 @@
+// The model's answer: classes with their shares, a mask, or boxes over the image.
+import {element, percent} from "../templates/viewer.js";
+import {number} from "./matrices.js";
+import {ink} from "./pictures.js";
+
+const softmax = data => { const most = Math.max(...data), e = Array.from(data, v => Math.exp(v - most)), s = e.reduce((a, b) => a + b, 0); return e.map(v => v / s); };
+const sigmoid = data => Array.from(data, v => 1 / (1 + Math.exp(-v)));
+export const scoresOf = ({logits: {data}}, about) => about.excludes ? softmax(data) : sigmoid(data);
+
+// Classes, the most likely first, and how each differs from `before`, where something is changed.
+export function answered(found, before, about, say) {
+  const made = [];
+  if (!found.logits) return [element("p", {}, say("vector"))];
+  if (!about.labels.length) return Array.from(found.logits.data.slice(0, 20), (v, i) => element("p", {}, say("outputIs", i + 1), ": ", element("b", {}, number(v))));
+  const scores = scoresOf(found, about), old = before && scoresOf(before, about);
+  const order = scores.map((_, i) => i).sort((a, b) => scores[b] - scores[a]).slice(0, 5);
+  if (old) { const best = old.indexOf(Math.max(...old)); if (!order.includes(best)) order.push(best); }
+  for (const i of order) {
+    const bar = element("i", {className: "bar"});
+    bar.style.setProperty("--share", (100 * scores[i]).toFixed(1) + "%");
+    const apart = old ? 100 * (scores[i] - old[i]) : 0;
+    const difference = old ? element("span", {className: "change " + (apart < 0 ? "down" : "up")}, (apart < 0 ? "−" : "+") + Math.abs(apart).toFixed(1)) : "";
+    const on = !about.excludes && about.thresholds && scores[i] >= about.thresholds[i] ? " ✓" : "";
+    made.push(element("div", {className: "class"}, element("span", {className: "label"}, about.labels[i] + on), element("span", {className: "num"}, percent(scores[i]), " ", difference), bar));
+  }
+  if (old) made.push(element("p", {className: "soft small"}, say(scores.every((v, i) => Math.abs(v - old[i]) < 5e-4) ? "noChange" : "changeIs")));
+  return made;
+}
+
+function canvasWith(picture, [, h, w], draw) { // the image, and something over it
+  const scale = Math.max(1, Math.ceil(480 / w)), canvas = element("canvas", {width: w * scale, height: h * scale, className: "drawn"}), context = canvas.getContext("2d");
+  const image = new Image();
+  image.onload = () => { context.imageSmoothingEnabled = false; context.drawImage(image, 0, 0, canvas.width, canvas.height); draw(context, canvas); };
+  image.src = picture;
+  return canvas;
+}
+// What is found, the surest first: objects with their queries and boxes.
+export function objectsIn({logits, boxes}, about) {
+  const [, q, k] = logits.dims, classes = about.labels.length, found = [];
+  for (let i = 0; i < q; i++) {
+    const line = logits.data.slice(i * k, (i + 1) * k), scores = about.noObject ? softmax(line) : sigmoid(line);
+    let best = 0;
+    for (let c = 1; c < classes; c++) if (scores[c] > scores[best]) best = c;
+    found.push({best, query: i, score: scores[best], box: boxes.data.slice(4 * i, 4 * i + 4)});
+  }
+  return found.sort((a, b) => b.score - a.score);
+}
+export const DRAWN = {
+  mask({logits: {dims: [, k, h, w], data}}, picture, about) {
+    const classes = new Int32Array(h * w), counts = new Array(k).fill(0);
+    for (let i = 0; i < h * w; i++) {
+      let best = 0;
+      for (let c = 1; c < k; c++) if (data[c * h * w + i] > data[best * h * w + i]) best = c;
+      classes[i] = best; counts[best]++;
+    }
+    const canvas = canvasWith(picture, about.input, (context, {width, height}) => {
+      context.globalAlpha = 0.55;
+      for (let i = 0; i < h * w; i++) { context.fillStyle = ink(classes[i]); context.fillRect(i % w * width / w, Math.floor(i / w) * height / h, width / w + 0.5, height / h + 0.5); }
+    });
+    const list = counts.map((n, i) => [n, i]).filter(([n]) => n).sort((a, b) => b[0] - a[0]).slice(0, 8).map(([n, i]) => {
+      const mark = element("i", {className: "swatch"}); mark.style.background = ink(i);
+      return element("li", {}, mark, about.labels[i] ?? String(i), " ", percent(n / (h * w)));
+    });
+    return element("div", {}, canvas, element("ul", {className: "legendary"}, ...list));
+  },
+  objects(found, picture, about, say) {
+    const all = objectsIn(found, about), sure = all.filter(each => each.score >= (about.threshold ?? 0.5));
+    const canvas = canvasWith(picture, about.input, (context, {width, height}) => {
+      context.font = "bold 18px system-ui"; context.lineWidth = 3;
+      for (const {best, score, box: [x, y, w, h]} of sure.slice(0, 50)) {
+        const text = `${about.labels[best]} ${percent(score)}`, left = Math.max(0, (x - w / 2) * width), top = Math.max(0, (y - h / 2) * height), wide = context.measureText(text).width + 8;
+        context.strokeStyle = context.fillStyle = ink(best);
+        context.strokeRect((x - w / 2) * width, (y - h / 2) * height, w * width, h * height);
+        context.fillRect(Math.min(left, width - wide), top, wide, 24);
+        context.fillStyle = "#fff";
+        context.fillText(text, Math.min(left, width - wide) + 4, top + 18);
+      }
+    });
+    const next = sure.length ? [] : [element("p", {}, say("noneReaches", percent(about.threshold ?? 0.5), about.labels[all[0].best], percent(all[0].score)))];
+    return element("div", {}, canvas, element("p", {}, say("objects", sure.length)), ...next);
+  },
+};
