@@ -19,6 +19,7 @@ from vitreous.errors import ConfigError
 from vitreous.layers.rotary import RotaryConfig
 from vitreous.models import configure
 from vitreous.models.old_fields import OLD_FIELDS
+from vitreous.models.detr import DETRConfig
 from vitreous.models.vit import ViTConfig
 
 PARTS = {name: kinds for name, hint in type_hints(ViTConfig).items() if (kinds := records(hint))}
@@ -105,7 +106,7 @@ def test_errors_name_the_part_and_a_remedy(fields, message):
 
 def test_fields_of_older_versions():
     """All of them exist today; a file that names every field is read by the kinds that it has."""
-    assert {each.now for each in OLD_FIELDS.values()} <= marks(ViTConfig).keys()
+    assert {each.now for each in OLD_FIELDS.values()} <= {*marks(ViTConfig), *marks(DETRConfig)}
     old = {"position": "learned-1d", "rotary_base": 1e4, "sines_prefix": False, "head": "linear"}
     old |= {"prefix_positions": False, "head_hidden": None, "pool": "class", "pool_heads": None}
     old |= {"qkv_bias": False, "windows": 1, "global_blocks": [], "patch_embedding": True}

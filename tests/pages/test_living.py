@@ -252,7 +252,7 @@ def test_a_step_shows_equation_source_and_shape(shown):
 
 def test_cells_by_keyboard(shown):
     every_cell_is_made_as_it_says(shown)
-    canvas = shown.locator("#steps details.step canvas").nth(1)
+    canvas = shown.locator("#steps details.step .matrix canvas").nth(1)
     before = shown.evaluate("page.steps().cards[1].chosen")
     canvas.focus()
     canvas.press("ArrowRight" if before[1] < 15 else "ArrowLeft")

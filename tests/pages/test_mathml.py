@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from vitreous.pages.living import STEPS
+from vitreous.pages.steps import STEPS
 from vitreous.pages.mathml import mathml
 
 

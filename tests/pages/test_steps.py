@@ -113,7 +113,7 @@ def test_it_says_whether_the_map_knows_places(placed, words):
     fields = {"dim": 16, "heads": 2, "mlp_dim": 16, "encoder_depth": 0, "decoder_depth": 1}
     backbone = {"block": "basic", "stages": (1,), "width": 8}
     fields |= {"image_size": 16, "backbone": "resnet", "backbone_fields": backbone, "queries": 2}
-    model = vitreous.create("detr", placed=placed, classes=2, **fields).eval()
+    model = vitreous.create("detr", add_position=placed, classes=2, **fields).eval()
     given, _ = told(model, "detect", whole=True)
     tokens = next(each for each in given["steps"] if each["output"] == f"{AFTER}.tokens")
     assert words in tokens["why"][0]

@@ -45,6 +45,7 @@ def test_every_entry_is_in_both_languages():
         key for key, (_, chinese) in entries(WORDS) if not re.search("[一-龥]", f"{chinese}")
     }
     marks = {
+        "between",
         "comma",
         "viewer.stop",
         "viewer.between",

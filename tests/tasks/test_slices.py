@@ -56,7 +56,7 @@ def test_the_show_side_is_called_from_above():
         for path in ROOT.rglob("*.py")
         if path != TABLE and "show_of" in path.read_text(encoding="utf-8")
     }
-    assert callers <= {"api", "cli", "pages", "predict.py", "serve", "study"}
+    assert callers <= {"api", "cli", "explain", "pages", "predict.py", "serve", "study"}
 
 
 def test_the_search_finds_what_it_looks_for(tmp_path):

@@ -159,7 +159,7 @@ def _proposal_steps(model: Detector) -> Steps:
 def _detr_steps(model: DETR, makers: Makers) -> Steps:
     projection = makers.linear(f"{AFTER}.backbone", "projection")
     flat: How = {"kind": "flat", "of": f"{AFTER}.projection"}
-    placed = model.config.placed
+    placed = model.config.add_position
     found = [
         step("backbone_map", f"{AFTER}.backbone", picture="colours"),
         step("projection", f"{AFTER}.projection", how=projection, picture="colours"),

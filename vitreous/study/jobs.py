@@ -17,6 +17,7 @@ from typing import Any
 from vitreous.config import merged
 from vitreous.errors import ConfigError
 from vitreous.study.spec import BEYOND, Axis, Before, Study, Table, Variant, text_of
+from vitreous.tasks import PRETRAINING
 from vitreous.train.recipe import Recipe, find_recipe, read_recipe, recipe_fields, write_recipe
 
 TEST_FRACTION = 0.2
@@ -127,7 +128,7 @@ class Jobs:
         if axis is not None and value is not None:
             _place(table, fields, axis, value)
         if isinstance(row, Before) and row.command == "pretrain":
-            table.setdefault("method", "mae")
+            table.setdefault("method", PRETRAINING[0])
         else:
             table.pop("method", None)
         table |= {} if lr is None else {"lr": lr}

@@ -29,7 +29,8 @@ def main() -> None:
     os.dup2(2, 1)
 
     def tell(message: dict[str, Any]) -> None:
-        print(json.dumps(message), file=out, flush=True)
+        out.write(json.dumps(message) + "\n")
+        out.flush()
 
     for job in _lines(sys.stdin):
         tell(answer(job, tell))
@@ -54,7 +55,7 @@ def answer(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
     from vitreous.errors import VitreousError
     from vitreous.train.stop import StoppedError
 
-    print(f"\n== {job['name']}", file=sys.stderr, flush=True)
+    _log(f"\n== {job['name']}")
     began = time.process_time()
     try:
         found = _rehearsed(job) if job["do"] == "rehearse" else _done(job, tell)
@@ -62,7 +63,7 @@ def answer(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
     except StoppedError:
         return {"event": "stopped"}
     except VitreousError as error:
-        print(error, file=sys.stderr, flush=True)
+        _log(str(error))
         return {"event": "failed", "why": str(error)}
     except KeyboardInterrupt:
         return {"event": "stopped"}
@@ -72,7 +73,9 @@ def answer(job: dict[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 def _log(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    """To the file in the study's logs/ that stderr is."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def _rehearsed(job: dict[str, Any]) -> dict[str, Any]:
