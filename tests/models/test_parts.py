@@ -18,8 +18,8 @@ from vitreous.config import (
 from vitreous.errors import ConfigError
 from vitreous.layers.rotary import RotaryConfig
 from vitreous.models import configure
-from vitreous.models.old_fields import OLD_FIELDS
 from vitreous.models.detr import DETRConfig
+from vitreous.models.old_fields import OLD_FIELDS
 from vitreous.models.vit import ViTConfig
 
 PARTS = {name: kinds for name, hint in type_hints(ViTConfig).items() if (kinds := records(hint))}

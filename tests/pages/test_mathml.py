@@ -4,8 +4,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from vitreous.pages.steps import STEPS
 from vitreous.pages.mathml import mathml
+from vitreous.pages.steps import STEPS
 
 
 def inside(formula):
