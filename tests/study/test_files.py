@@ -7,7 +7,7 @@ from study.small_study import SMALL
 from vitreous.errors import ConfigError
 from vitreous.models import create
 from vitreous.study.find import find_study, shipped
-from vitreous.study.plan import Plan
+from vitreous.study.plan import StudyPlan
 from vitreous.study.read import parse_study
 from vitreous.study.spec import TIERS
 
@@ -17,7 +17,7 @@ SHIPPED = {study.name: study for study in shipped()}
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_arm_of_a_study_that_ships_can_be_built(name, tmp_path):
     for tier in TIERS:
-        plan = Plan(SHIPPED[name].at_tier(tier), tmp_path)
+        plan = StudyPlan(SHIPPED[name].at_tier(tier), tmp_path)
         for arm in plan.arms:
             recipe = plan.first(arm).recipe
             fields = dict(each.split("=", 1) for each in recipe.fields)
@@ -86,7 +86,7 @@ BAD = {
 
 
 def planned(text, folder):
-    plan = Plan(parse_study(text, "mine.toml").at_tier("standard"), folder)
+    plan = StudyPlan(parse_study(text, "mine.toml").at_tier("standard"), folder)
     return plan.first(plan.arms[0])
 
 

@@ -56,7 +56,7 @@ def compare(
     from vitreous.resized_run import at_size
     from vitreous.study.compare import compare_runs
     from vitreous.study.compare_seeds import compare_seeds
-    from vitreous.study.contenders import Contender, Options
+    from vitreous.study.contenders import Contender, ContenderOptions
 
     if not others:
         raise ConfigError("one run is compared with nothing: give two or more")
@@ -78,7 +78,7 @@ def compare(
         if not isinstance(each, ExportedRun):
             sized = at_size(each, inference.image_size)
         contenders.append(Contender(name, sized, predictor, source, split))
-    more = Options(base, speed, images, batch, workers, progress)
+    more = ContenderOptions(base, speed, images, batch, workers, progress)
     found = (compare_seeds if by_seed else compare_runs)(contenders, more, log)
     found = replace(found, notes=(*notes, *found.notes))
     if page is not None:

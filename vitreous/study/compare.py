@@ -8,7 +8,14 @@ from typing import Any
 
 from vitreous.progress import CountProgress, Log, silent
 from vitreous.study.comparison import Agreement, Comparison, Contrast, Disagreement
-from vitreous.study.contenders import Contender, Options, corrected, timed, unmeasured, with_numbers
+from vitreous.study.contenders import (
+    Contender,
+    ContenderOptions,
+    corrected,
+    timed,
+    unmeasured,
+    with_numbers,
+)
 from vitreous.study.outcomes import ImageAnswer, Outcomes, answers_beside, paired_difference
 from vitreous.study.statistics import kappa, mcnemar
 from vitreous.tasks import show_of
@@ -20,7 +27,7 @@ SAME = 1 - 1e-3
 
 
 def compare_runs(
-    contenders: Sequence[Contender], options: Options, log: Log = silent
+    contenders: Sequence[Contender], options: ContenderOptions, log: Log = silent
 ) -> Comparison:
     """All of one task (or all pre-trained), and on the same images: they share their source."""
     begun = unmeasured(contenders, options)
@@ -47,7 +54,9 @@ def compare_runs(
     return timed(done, contenders, options, log)
 
 
-def _from_logs(begun: Comparison, contenders: Sequence[Contender], options: Options) -> Comparison:
+def _from_logs(
+    begun: Comparison, contenders: Sequence[Contender], options: ContenderOptions
+) -> Comparison:
     """Of runs that are pre-trained: the last numbers of their logs, without intervals."""
     task = contenders[options.baseline].task
     if not task.pretrains:
@@ -78,7 +87,7 @@ Kept = tuple[float, int, list[ImageAnswer]]
 
 
 def _answered(
-    contenders: Sequence[Contender], options: Options, log: Log
+    contenders: Sequence[Contender], options: ContenderOptions, log: Log
 ) -> tuple[list[Outcomes], list[Kept], tuple[Agreement, ...]]:
     """One pass over the images: outcomes of each run, the images on which one disagrees most with
     the baseline, and how far each agrees with it."""

@@ -11,7 +11,14 @@ from vitreous.errors import ConfigError
 from vitreous.progress import Log, silent
 from vitreous.run_folder import OpenedRun
 from vitreous.study.comparison import Comparison, Contrast, SeedGroup
-from vitreous.study.contenders import Contender, Options, corrected, timed, unmeasured, with_numbers
+from vitreous.study.contenders import (
+    Contender,
+    ContenderOptions,
+    corrected,
+    timed,
+    unmeasured,
+    with_numbers,
+)
 from vitreous.study.differing import SEED, differing_fields, setting_of
 from vitreous.study.outcomes import Outcomes, outcomes_of
 from vitreous.study.statistics import difference
@@ -21,7 +28,7 @@ from vitreous.wording import listed
 
 
 def compare_seeds(
-    contenders: Sequence[Contender], options: Options, log: Log = silent
+    contenders: Sequence[Contender], options: ContenderOptions, log: Log = silent
 ) -> Comparison:
     """Runs that differ in their seed alone are one group; groups are compared seed by seed, each
     run on its own images. The baseline's group is what others are compared with."""

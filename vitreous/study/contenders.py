@@ -53,7 +53,7 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Options:
+class ContenderOptions:
     """How runs are compared."""
 
     baseline: int = 0
@@ -65,7 +65,7 @@ class Options:
     progress: bool = False
 
 
-def unmeasured(contenders: Sequence[Contender], options: Options) -> Comparison:
+def unmeasured(contenders: Sequence[Contender], options: ContenderOptions) -> Comparison:
     """What is known before anything is measured."""
     runs = [each.run for each in contenders]
     first = contenders[options.baseline]
@@ -180,7 +180,7 @@ def corrected(
 
 
 def timed(
-    found: Comparison, contenders: Sequence[Contender], options: Options, log: Log
+    found: Comparison, contenders: Sequence[Contender], options: ContenderOptions, log: Log
 ) -> Comparison:
     """With the milliseconds of each run, if they are wanted, and there are images to time with."""
     source = contenders[options.baseline].source

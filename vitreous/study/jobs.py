@@ -28,7 +28,7 @@ Row = Before | Variant
 
 
 @dataclass(frozen=True)
-class Job:
+class StudyJob:
     """A run folder, and what trains it."""
 
     name: str
@@ -73,7 +73,7 @@ class Jobs:
         value: Any = None,
         lr: float | None = None,
         epochs: int | None = None,
-    ) -> Job:
+    ) -> StudyJob:
         """One run of a row. A variant that is only measured is the run of its [[before]]."""
         if isinstance(row, Variant) and row.run:
             return replace(self.of(self._behind(row.run), seed, value), row=row.name, trained=False)
@@ -91,11 +91,11 @@ class Jobs:
         where = f"{self.study.file}: {row.name}"
         recipe = Recipe(**recipe_fields(table, where))
         name = self._folder(row, recipe, value, lr)
-        return Job(name, row.name, recipe, value, tuple(needs))
+        return StudyJob(name, row.name, recipe, value, tuple(needs))
 
-    def needed(self, job: Job) -> list[Job]:
+    def needed(self, job: StudyJob) -> list[StudyJob]:
         """The runs that this one needs, the first first."""
-        found: dict[str, Job] = {}
+        found: dict[str, StudyJob] = {}
         for key in ("weights", "teacher"):
             path = getattr(job.recipe, key)
             for row in self.study.before if path else ():
@@ -159,7 +159,7 @@ def _place(table: dict[str, Any], fields: Table, axis: Axis, value: Any) -> None
         table[axis.name] = plain
 
 
-def with_threads(job: Job, threads: int) -> Job:
+def with_threads(job: StudyJob, threads: int) -> StudyJob:
     """As it is computed here; what the study says itself stays."""
     recipe = job.recipe
     changes: Mapping[str, Any] = {

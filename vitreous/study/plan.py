@@ -15,7 +15,7 @@ from typing import Any
 
 from vitreous.atomic_write import write_text
 from vitreous.run_folder import OpenedRun, Run
-from vitreous.study.jobs import Job, Jobs
+from vitreous.study.jobs import Jobs, StudyJob
 from vitreous.study.spec import Axis, Study, Table, Variant, text_of
 from vitreous.tasks import task_class
 from vitreous.tasks.metric import Metric
@@ -46,7 +46,7 @@ class Arm:
         return self.row.name + ("" if self.value is None else f" at {text_of(self.value)}")
 
 
-class Plan:
+class StudyPlan:
     """The arms of a study at a tier, and their runs in a folder."""
 
     def __init__(self, study: Study, folder: Path) -> None:
@@ -66,10 +66,10 @@ class Plan:
 
     # which runs
 
-    def final(self, arm: Arm, seed: int, lr: float | None = None) -> Job:
+    def final(self, arm: Arm, seed: int, lr: float | None = None) -> StudyJob:
         return self.maker.of(arm.row, seed, arm.value, lr or arm.lr, arm.epochs)
 
-    def search(self, arm: Arm) -> list[Job]:
+    def search(self, arm: Arm) -> list[StudyJob]:
         """The runs that choose the learning rate; none where the study gives it."""
         search = self.study.search
         if not search.lr or arm.row.run or "lr" in arm.row.recipe:
@@ -79,14 +79,14 @@ class Plan:
         epochs = search.epochs or at.epochs
         return [self.maker.of(arm.row, 0, at.value, lr, epochs) for lr in search.lr]
 
-    def first(self, arm: Arm) -> Job:
+    def first(self, arm: Arm) -> StudyJob:
         """One like all of the arm, to see what it costs."""
         searching = self.study.search.lr if self.search(arm) else (None,)
         return self.final(arm, 0, searching[0])
 
-    def before(self, arms: Sequence[Arm]) -> list[list[Job]]:
+    def before(self, arms: Sequence[Arm]) -> list[list[StudyJob]]:
         """What others start from or learn from, in the order in which it can be trained."""
-        left: dict[str, Job] = {}
+        left: dict[str, StudyJob] = {}
         for arm in arms:
             for seed in self.seeds:
                 job = self.final(arm, seed)
@@ -111,7 +111,7 @@ class Plan:
 
     # how they are measured
 
-    def evaluations(self, job: Job) -> Table:
+    def evaluations(self, job: StudyJob) -> Table:
         """Options of `vitreous evaluate`, by what they say."""
         row, axis = self.study.named(job.row), self.study.axis
         ways = [row.evaluate]
@@ -119,7 +119,7 @@ class Plan:
             ways = [{**row.evaluate, **_option(axis, value)} for value in axis.values]
         return {json.dumps(each, sort_keys=True): each for each in ways}
 
-    def measures(self, job: Job) -> list[Table]:
+    def measures(self, job: StudyJob) -> list[Table]:
         """What is measured besides."""
         row = self.study.named(job.row)
         return [
@@ -130,21 +130,21 @@ class Plan:
 
     # what is there
 
-    def is_done(self, job: Job, *, final: bool) -> bool:
+    def is_done(self, job: StudyJob, *, final: bool) -> bool:
         found = self.measured(job)
         if found is None or not final:
             return found is not None
         asked = self.evaluations(job).keys() <= found["evaluations"].keys()
         return asked and found.get("asked", []) == self.measures(job)
 
-    def measured(self, job: Job) -> Found | None:
+    def measured(self, job: StudyJob) -> Found | None:
         try:
             found: Found = json.loads(self._file(job).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
         return found if (self.maker.runs / job.name / "config.json").is_file() else None
 
-    def store(self, job: Job, found: Found, *, final: bool) -> None:
+    def store(self, job: StudyJob, found: Found, *, final: bool) -> None:
         """What took time before counts, too."""
         before = self.measured(job) or {}
         found = {**found, "cpu_seconds": found["cpu_seconds"] + before.get("cpu_seconds", 0.0)}
@@ -153,7 +153,7 @@ class Plan:
         self._file(job).parent.mkdir(parents=True, exist_ok=True)
         write_text(self._file(job), json.dumps(found) + "\n")
 
-    def _file(self, job: Job) -> Path:
+    def _file(self, job: StudyJob) -> Path:
         return self.folder / "measured" / f"{job.name}.json"
 
     def spent(self) -> float:

@@ -19,10 +19,10 @@ from typing import Any
 
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.progress import CountProgress, Log, time_left
-from vitreous.study.jobs import Job, with_threads
+from vitreous.study.jobs import StudyJob, with_threads
 from vitreous.study.measures import check_measure
 from vitreous.study.numbers import Numbers, Point
-from vitreous.study.plan import Arm, Found, Plan
+from vitreous.study.plan import Arm, Found, StudyPlan
 from vitreous.study.pool import Pool
 from vitreous.study.spec import Study
 from vitreous.tasks import task_class
@@ -73,8 +73,8 @@ class StudyRun:
             check_measure(each.what, study.file)
         self.study, self.folder, self.log, self.progress = study, folder, log, progress
         self.jobs, self.threads = jobs, threads
-        self.plan = Plan(study, folder)
-        self.failed: dict[str, tuple[Job, str]] = {}
+        self.plan = StudyPlan(study, folder)
+        self.failed: dict[str, tuple[StudyJob, str]] = {}
         """Why, by the name of a job."""
 
     def run(self, *, only_cost: bool = False) -> Cost:
@@ -153,7 +153,7 @@ class StudyRun:
         seconds: dict[str, float] = {}
         done: set[str] = set()
 
-        def count(job: Job, taken: float, final: bool) -> None:
+        def count(job: StudyJob, taken: float, final: bool) -> None:
             seconds.setdefault(job.name, taken)
             if plan.is_done(job, final=final):
                 done.add(job.name)
@@ -192,7 +192,7 @@ class StudyRun:
             self._complete(pool, finals, shown, final=True)
 
     def _complete(
-        self, pool: Pool, jobs: Sequence[Job], shown: RunProgress, *, final: bool
+        self, pool: Pool, jobs: Sequence[StudyJob], shown: RunProgress, *, final: bool
     ) -> None:
         """Train and measure what is not done yet."""
         unique = list({job.name: job for job in jobs}.values())
@@ -216,11 +216,11 @@ class StudyRun:
                 self.plan.store(job, found, final=final)
                 shown.end(job, self._said(found))
 
-    def _fail(self, job: Job, why: str, shown: RunProgress) -> None:
+    def _fail(self, job: StudyJob, why: str, shown: RunProgress) -> None:
         self.failed[job.name] = (job, why)
         shown.end(job, f"failed: {why}")
 
-    def _message(self, job: Job, final: bool) -> dict[str, Any]:
+    def _message(self, job: StudyJob, final: bool) -> dict[str, Any]:
         first = final and job.name == self.plan.final(self.live[0], 0).name
         return {
             "do": "run",
@@ -277,7 +277,7 @@ class StudyRun:
         return found
 
 
-def _fill(point: Point, job: Job, seed: int, measured: Found, key: str) -> None:
+def _fill(point: Point, job: StudyJob, seed: int, measured: Found, key: str) -> None:
     way = measured["evaluations"][key]
     costs = {name: measured.get(name) for name in ("parameters", "training_cpu_seconds")}
     costs["flops"] = None if measured.get("flops") is None else measured["flops"] / 1e9
@@ -304,11 +304,11 @@ class RunProgress(CountProgress):
         self.ended += count
         self._show()
 
-    def step(self, job: Job, part: float) -> None:
+    def step(self, job: StudyJob, part: float) -> None:
         self.parts[job.name] = part
         self._show()
 
-    def end(self, job: Job, said: str) -> None:
+    def end(self, job: StudyJob, said: str) -> None:
         self.parts.pop(job.name, None)
         self.ended, self.trained = self.ended + 1, self.trained + 1
         self.log(f"{self.ended} of {self.runs} runs: {job.title}: {said}{self.left}")
