@@ -14,7 +14,7 @@ from torch import nn
 import vitreous
 from vitreous.engines.accelerate import accelerate
 from vitreous.errors import ConfigError
-from vitreous.layers.norm import BatchNorm, BatchNormConfig
+from vitreous.layers.uncommon import BatchNorm, BatchNormConfig
 from vitreous.models import configure
 from vitreous.train import distributed
 from vitreous.train.optimizer import Average

@@ -1,14 +1,48 @@
-"""One transformer block (ViT equations 2 and 3), and what may sit on its residual branches."""
+"""One transformer block (ViT equations 2 and 3), its norm, and what may sit on its residual
+branches."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
+from vitreous.config import HIDDEN, Record, Uncommon
 from vitreous.layers.attention import Rotate
 from vitreous.layers.mlp import Mlp
-from vitreous.layers.norm import LayerNormConfig, NormConfig
 from vitreous.layers.tap import show
+
+Place = Annotated[
+    Literal["pre", "post", "stream", "pre+stream"], HIDDEN, Uncommon(("stream", "pre+stream"))
+]
+PLACES = ("pre", "post", "stream", "pre+stream")
+
+
+@dataclass(frozen=True)
+class NormConfig(Record):
+    """The choice of a norm."""
+
+    kind: str = ""
+    place: Place = "pre"
+    """Before attention and MLP on their branch (pre), behind the sum (post), or before them on the
+    residual stream itself (stream): x = LN(x), then x + f(x). pre+stream: pre for attention, stream
+    for the MLP (compact transformers)."""
+
+    def make(self, dim: int, eps: float) -> nn.Module:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class LayerNormConfig(NormConfig):
+    """Each token by itself (the ViT paper)."""
+
+    kind: Literal["layer"] = "layer"
+
+    def make(self, dim: int, eps: float) -> nn.Module:
+        return nn.LayerNorm(dim, eps=eps)
+
 
 LAYER_NORM = LayerNormConfig()
 

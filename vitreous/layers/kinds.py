@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import Annotated
 
 from vitreous.config import PARTLY_HIDDEN
+from vitreous.layers.block import LayerNormConfig
 from vitreous.layers.conv_stem import ConvStemConfig, NoEmbeddingConfig
 from vitreous.layers.cross_attention import AttentionPoolConfig
 from vitreous.layers.grid_positions import ConditionalConfig, Learned2dConfig, RelativeConfig
 from vitreous.layers.head import LinearHeadConfig, TanhHeadConfig, TokenPoolConfig
-from vitreous.layers.norm import BatchNormConfig, LayerNormConfig
 from vitreous.layers.patch import NoStem, PatchConfig
 from vitreous.layers.position import Learned1dConfig, NoPosition
 from vitreous.layers.resnet_stem import ResNetStemConfig
 from vitreous.layers.rotary import LearnedRotaryConfig, RotaryConfig
 from vitreous.layers.sines import Sines1dConfig, Sines2dConfig
-from vitreous.layers.uncommon import MlpHeadConfig, SequencePoolConfig, UncommonPoolConfig
+from vitreous.layers.uncommon import (
+    BatchNormConfig,
+    MlpHeadConfig,
+    SequencePoolConfig,
+    UncommonPoolConfig,
+)
 
 Position = Annotated[
     NoPosition

@@ -1,5 +1,5 @@
-"""Blocks, heads and poolings that no published library has, and models that people have written
-themselves do: their files are read by rules of one's own (docs/formats.md)."""
+"""Blocks, norms, heads and poolings that no published library has, and models that people have
+written themselves do: their files are read by rules of one's own (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,35 @@ from typing import Annotated, Literal
 
 from torch import Tensor, nn
 
-from vitreous.config import HIDDEN, LARGEST_SIZE, Uncommon
+from vitreous.config import HIDDEN, LARGEST_SIZE, TRAINING, Check, Uncommon
 from vitreous.errors import ConfigError
 from vitreous.layers.attention import Rotate
-from vitreous.layers.block import Block
+from vitreous.layers.block import Block, NormConfig
 from vitreous.layers.head import HeadConfig, HeadSizes, PoolConfig, PoolSizes
 from vitreous.layers.mlp import ACTIVATIONS, Activation, Mlp, gates
 from vitreous.layers.tap import show
+
+
+@dataclass(frozen=True)
+class BatchNormConfig(NormConfig):
+    """Each channel by itself, over batch and tokens."""
+
+    kind: Annotated[Literal["batch"], Uncommon(("batch",))] = "batch"
+    momentum: Annotated[
+        float, TRAINING, Check(lambda value: 0 < value <= 1, "a number above 0, up to 1")
+    ] = 0.1
+    """How much of a batch goes into the running statistics."""
+
+    def make(self, dim: int, eps: float) -> nn.Module:
+        return BatchNorm(dim, eps=eps, momentum=self.momentum)
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """(x - μ) / √(σ² + ε) · γ + β, with μ and σ² of each channel over the batch and its tokens, and
+    in eval mode with running ones (Ioffe and Szegedy 2015): (b, n, d) -> (b, n, d)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(0, -2)).view_as(x)  # of (b·n, d)
 
 
 class PostNormBlock(Block):

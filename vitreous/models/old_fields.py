@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from vitreous.config import flat_fields, kind_of, marks
-from vitreous.layers.norm import PLACES
+from vitreous.layers.block import PLACES
 
 
 class Renamed(NamedTuple):

@@ -37,7 +37,7 @@ from vitreous.config import (
 )
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.attention import Attention, AttentionConfig
-from vitreous.layers.block import Block
+from vitreous.layers.block import Block, LayerNormConfig
 from vitreous.layers.head import (
     DistilledHead,
     DistilledOutput,
@@ -49,7 +49,6 @@ from vitreous.layers.head import (
 from vitreous.layers.init import initialise
 from vitreous.layers.kinds import Embedding, Head, Norm, Pool, Position, Stem
 from vitreous.layers.mlp import Activation, Mlp, MlpConfig
-from vitreous.layers.norm import LayerNormConfig
 from vitreous.layers.patch import NoStem, PatchConfig, PatchSizes, PrefixTokens, patch_grid
 from vitreous.layers.position import Learned1dConfig, TokenSizes
 from vitreous.layers.resample import Grid

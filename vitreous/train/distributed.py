@@ -28,7 +28,7 @@ from vitreous.engines.device import find_device
 from vitreous.engines.world import World
 from vitreous.layers.attention import attention_weights
 from vitreous.layers.block import Block
-from vitreous.layers.norm import BatchNorm
+from vitreous.layers.uncommon import BatchNorm
 
 
 @contextmanager
