@@ -64,11 +64,27 @@ def section(found: Found) -> str:
         "\n".join(rules),
         table(found),
         f"What knows nothing, on the same images: {beside}." if known else "",
+        edges(found),
         found["paper"].get("note", ""),
         *(f"Failed: {what}: {why}" for what, why in found["failures"].items()),
         f"`{found['command']}`: {found['data']}, {seeds} seeds, {minutes}.",
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def edges(found: Found) -> str:
+    """Variants whose learning rate is the smallest or the largest of those that were tried."""
+    names = []
+    for point in found["points"]:
+        tried = sorted(each["lr"] for each in point["tried"])
+        if len(tried) > 2 and point["lr"] in (tried[0], tried[-1]):
+            names.append(point["variant"])
+    if not names:
+        return ""
+    listed = ", ".join(dict.fromkeys(names))
+    return (
+        f"At the edge of the learning rates tried, so that a better one may lie beyond: {listed}."
+    )
 
 
 def table(found: Found) -> str:
