@@ -10,7 +10,7 @@ import pytest
 import torch
 from source_facts import sizes
 
-from vitreous.data.formats import handwriting, open_source, shapes
+from vitreous.data.formats import handwriting, open_source, relations, shapes
 from vitreous.data.formats.digits import read_digits
 from vitreous.data.formats.generated import ROOM
 from vitreous.errors import DataError
@@ -176,3 +176,24 @@ def test_the_check_finds_nothing_wrong_with_built_in_data(name, truth):
         assert report.truth.per_image["train"]["largest"] == 4
         objects = sum(by["train"] for by in report.truth.objects.values())
         assert sum(report.truth.object_sizes["train"].values()) == objects >= 40
+
+
+def test_relations_are_what_the_pixels_show():
+    """The class is where the red shape is, seen from the blue one."""
+    source = open_source("relations:200")
+    train, test = source.splits["train"], source.splits["test"]
+    assert len(train) == 200
+    assert {sample.id for sample in train}.isdisjoint(sample.id for sample in test)
+    for sample in train:
+        known = source.truth(sample)
+        image, drawn = source.image(sample).float(), relations.scene(source.seed, sample.id, known)
+        centres = []
+        for number, (strong, weak) in {1: (0, 2), 2: (2, 0)}.items():
+            rows, columns = np.nonzero(drawn.places == number)
+            colour = image[:, rows, columns].median(dim=1).values
+            assert colour[strong] - colour[weak] > 80
+            centres.append((rows.mean(), columns.mean()))
+        down, right = (a - b for a, b in zip(*centres, strict=True))
+        across = "right" if right > 0 else "left"
+        along = "below" if down > 0 else "above"
+        assert source.labels.names[known] == (across if abs(right) > abs(down) else along)
