@@ -124,7 +124,8 @@ def read_chapter(path: Path) -> Chapter:
 
 
 def _sections(lines: list[str], file: str) -> Iterator[Section]:
-    title, name, inside = "", "", []
+    title, name = "", ""
+    inside: list[str] = []
     fence = ""
     for line in lines:
         if line.startswith("```"):
