@@ -8,14 +8,15 @@ from torch import Tensor
 
 from vitreous.course import DIGITS
 from vitreous.data.formats import open_source
-from vitreous.loading import load
+from vitreous.import_run import open_run
+from vitreous.loading import predictor_of
 from vitreous.predict import Predictor
 
 
 @cache
 def digits() -> Predictor:
     """Reads digits of 8x8 pixels: 16 patches, 3 blocks of 3 heads."""
-    return load(DIGITS)
+    return predictor_of(open_run(DIGITS))
 
 
 def digit(number: int) -> tuple[Tensor, str]:

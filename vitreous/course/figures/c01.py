@@ -18,7 +18,7 @@ CHINESE = {
 @styled
 def filters() -> Figure:
     """All 48 filters of the digits model, the strongest first."""
-    weight = digits().model.patch.weight.detach()[:, 0]  # (d, p, p)
+    weight = digits().model.get_parameter("patch.weight").detach()[:, 0]  # (d, p, p)
     order = weight.flatten(1).norm(dim=1).argsort(descending=True)
     figure = new_figure(5.2, 2.2)
     most = float(weight.abs().max())
