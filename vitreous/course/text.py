@@ -20,7 +20,7 @@ from vitreous.errors import ConfigError
 FOLDER = Path(__file__).with_name("chapters")
 LANGUAGES = ("en", "zh")
 HEADING = re.compile(r"## (?P<title>.+?) \{#(?P<id>[a-z-]+)\}")
-DIRECTIVES = ("source", "live", "study", "figure", "exercise", "cards", "myths", "code")
+DIRECTIVES = ("source", "live", "study", "figure", "exercise", "cards", "code")
 
 
 @dataclass(frozen=True)
