@@ -34,7 +34,8 @@ def main(folders: list[str]) -> None:
 
 def page(found: list[Found]) -> str:
     rows = "".join(map(summary, found))
-    return HEAD + rows + "".join(f"\n## {each['study']}\n\n{Telling().section(each)}" for each in found)
+    sections = (f"\n## {each['study']}\n\n{Telling().section(each)}" for each in found)
+    return HEAD + rows + "".join(sections)
 
 
 def summary(found: Found) -> str:

@@ -24,6 +24,10 @@ from vitreous.progress import Log, silent
 LINK = re.compile(r'(?P<before>(?:href|src)=")(?P<to>[^"#:]+)(?P<anchor>#[^"]*)?"')
 
 
+TITLE = "ViT 8x8"
+"""Of the living page, in any language."""
+
+
 @dataclass(frozen=True)
 class Page:
     """A page of the site, in a language."""
@@ -71,7 +75,7 @@ def write_living(path: Path, runtime: Path | None, log: Log) -> None:
         living_page(digits(), path, images, labels=labels, runtime=runtime, browser=False, log=log)
     except (VitreousError, ImportError) as error:
         log(f"the model does not run in these pages, they show stored numbers: {error}")
-        stored_page(digits(), path, images[0])
+        stored_page(digits(), path, images[0], TITLE)
 
 
 def language_pages(language: str) -> list[Page]:
@@ -244,10 +248,11 @@ def _to_site(found: re.Match[str], written: str) -> str:
 
 
 def docs_index(words: Words) -> Page:
+    language = words.language
     rows = "".join(
         f'<li><a href="docs/{stem}.html">{title_of(path)}</a> '
-        f'<span class="soft">{"" if written == words.language else words("onlyEnglish")}</span></li>'
-        for stem, (path, written) in docs_files(words.language).items()
+        f'<span class="soft">{"" if written == language else words("onlyEnglish")}</span></li>'
+        for stem, (path, written) in docs_files(language).items()
     )
     return Page("docs", words("docs"), f'<section><ul class="plain">{rows}</ul></section>')
 
