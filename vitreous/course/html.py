@@ -187,7 +187,7 @@ class Pages:
     def _source(self, block: Directive) -> str:
         quote = quoted(block.given[0], block.given[1])
         coloured_lines = coloured("\n".join(quote.lines), "python").splitlines()
-        numbered = "\n".join(
+        numbered = "".join(
             f'<span class="line"><i>{quote.first + i}</i>{line}</span>'
             for i, line in enumerate(coloured_lines)
         )

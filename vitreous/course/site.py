@@ -149,7 +149,7 @@ def start_page(words: Words, told: tuple[Chapter, ...]) -> Page:
 
 def one_file_page(words: Words) -> Page:
     text = (PACKAGE / ONE_FILE).read_text(encoding="utf-8")
-    lines = "\n".join(
+    lines = "".join(
         f'<span class="line" id="L{number}"><i>{number}</i>{line}</span>'
         for number, line in enumerate(coloured(text, "python").splitlines(), 1)
     )
