@@ -1,0 +1,1 @@
+"""The course: chapters in two languages, exercises and their checks, cards, and numbers for all."""
