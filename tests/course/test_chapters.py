@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from vitreous.course.facts import NotMeasuredError, fact
 
+from vitreous.course.facts import NotMeasuredError, fact
 from vitreous.course.figures import figure_of
 from vitreous.course.html import INLINE, quoted
 from vitreous.course.text import Code, Directive, Markdown, chapters

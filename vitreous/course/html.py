@@ -14,7 +14,7 @@ from vitreous.course import results
 from vitreous.course.cards import cards_of
 from vitreous.course.facts import fact
 from vitreous.course.figures import figure_of
-from vitreous.course.text import Block, Chapter, Code, Directive, Markdown, chapters
+from vitreous.course.text import Block, Chapter, Code, Directive, Language, Markdown, chapters
 from vitreous.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ INLINE = re.compile(r"\{\{(.+?)\}\}")
 class Words:
     """What the course's pages say in a language."""
 
-    def __init__(self, language: str) -> None:
+    def __init__(self, language: Language) -> None:
         self.language, self.number = language, ("en", "zh").index(language)
 
     def __call__(self, key: str, *given: object) -> str:

@@ -15,7 +15,7 @@ from vitreous.course.cards import cards_of
 from vitreous.course.glossary import glossary
 from vitreous.course.html import ONE_FILE, PACKAGE, Pages, Words, coloured, markdown
 from vitreous.course.myths import myths
-from vitreous.course.text import LANGUAGES, Chapter, chapters
+from vitreous.course.text import LANGUAGES, Chapter, Language, chapters
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.pages.page_file import write_page
 from vitreous.pages.template import render
@@ -78,7 +78,7 @@ def write_living(path: Path, runtime: Path | None, log: Log) -> None:
         stored_page(digits(), path, images[0], TITLE)
 
 
-def language_pages(language: str) -> list[Page]:
+def language_pages(language: Language) -> list[Page]:
     words = Words(language)
     told = chapters(language)
     pages = [chapter_page(chapter, words, told) for chapter in told]
@@ -109,8 +109,8 @@ def chapter_page(chapter: Chapter, words: Words, told: tuple[Chapter, ...]) -> P
         f'<p class="question">{chapter.question}</p>{body}',
         f"{words('chapter', chapter.number)} · {words('minutes', chapter.minutes)}",
         tuple((each.id, each.title) for each in chapter.sections),
-        before and (before.stem, before.title),
-        behind and (behind.stem, behind.title),
+        None if before is None else (before.stem, before.title),
+        None if behind is None else (behind.stem, behind.title),
         f"../both/{chapter.stem}.html",
     )
 
@@ -207,7 +207,7 @@ def documentation() -> Path:
     return next((place for place in places if place.is_dir()), places[0])
 
 
-def docs_files(language: str) -> dict[str, tuple[Path, str]]:
+def docs_files(language: Language) -> dict[str, tuple[Path, str]]:
     """By stem: the page in this language, or else in English; and which it is."""
     english = {path.stem: (path, "en") for path in sorted(documentation().glob("*.md"))}
     if language == "en":
@@ -221,7 +221,7 @@ def title_of(path: Path) -> str:
     return re.search(r"^# (.+)$", text, re.MULTILINE)[1].replace("`", "")  # type: ignore[index]
 
 
-def docs_pages(language: str) -> list[Page]:
+def docs_pages(language: Language) -> list[Page]:
     return [
         Page(stem, title_of(path), docs_body(path, written), Words(language)("docs"))
         for stem, (path, written) in docs_files(language).items()
@@ -257,7 +257,7 @@ def docs_index(words: Words) -> Page:
     return Page("docs", words("docs"), f'<section><ul class="plain">{rows}</ul></section>')
 
 
-def _write(path: Path, page: Page, language: str, up: str = "") -> None:
+def _write(path: Path, page: Page, language: Language, up: str = "") -> None:
     words = Words(language)
     other = "zh" if language == "en" else "en"
     values: dict[str, Any] = {
