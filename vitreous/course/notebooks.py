@@ -88,20 +88,16 @@ def _shown(block: Directive, chapter: Chapter) -> list[str]:
     """Code that shows inline what a page has: a figure, or the living page."""
     if block.word == "figure":
         return [
-            "from IPython.display import SVG\n"
-            "from vitreous.course.figures import figure_of\n"
-            "from vitreous.pages.figure import svg\n\n"
-            f'SVG(str(svg(figure_of({chapter.number}, "{block.given[0]}")[0]())))'
+            "from vitreous.course.inline import figure\n\n"
+            f'figure({chapter.number}, "{block.given[0]}")'
         ]
     if block.word == "live":
-        step = "&".join(
-            [
-                *(f"step={each}" for each in block.given),
-                *(f"{k}={v}" for k, v in block.options.items()),
-            ]
-        )
-        return [
-            "from IPython.display import IFrame\n\n"
-            f'IFrame("../living.html#only=steps&{step}&lang={chapter.language}", "100%", 560)'
-        ]
+        words = [f'"{each}"' for each in block.given]
+        words += [f"{key}={_literal(value)}" for key, value in block.options.items()]
+        words.append(f'lang="{chapter.language}"')
+        return [f"from vitreous.course.inline import living\n\nliving({', '.join(words)})"]
     return []
+
+
+def _literal(value: str) -> str:
+    return value if value.isdecimal() else f'"{value}"'

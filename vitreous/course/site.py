@@ -64,7 +64,7 @@ def write_site(folder: Path, *, runtime: Path | None = None, log: Log = silent) 
     return folder / "index.html"
 
 
-def write_living(path: Path, runtime: Path | None, log: Log) -> None:
+def write_living(path: Path, runtime: Path | None = None, log: Log = silent) -> None:
     """The page of the digits model; with stored numbers where its runtime cannot be had."""
     from vitreous.course.model import digit, digits
     from vitreous.pages.living import living_page, stored_page
