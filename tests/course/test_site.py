@@ -64,6 +64,7 @@ def test_no_formula_or_fact_stays_as_it_was_written(read):
             "<pre.*?</pre>|<code.*?</code>", "", path.read_text(encoding="utf-8"), flags=re.S
         )
         assert "{{" not in text, path
+        assert "**" not in text, path
         assert "$$" not in text, path
 
 

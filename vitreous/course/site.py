@@ -207,13 +207,14 @@ def documentation() -> Path:
     return next((place for place in places if place.is_dir()), places[0])
 
 
-def docs_files(language: Language) -> dict[str, tuple[Path, str]]:
+def docs_files(language: Language) -> dict[str, tuple[Path, Language]]:
     """By stem: the page in this language, or else in English; and which it is."""
-    english = {path.stem: (path, "en") for path in sorted(documentation().glob("*.md"))}
-    if language == "en":
-        return english
-    own = {path.stem: (path, "zh") for path in documentation().glob("zh/*.md")}
-    return english | own
+    found: dict[str, tuple[Path, Language]] = {
+        path.stem: (path, "en") for path in sorted(documentation().glob("*.md"))
+    }
+    if language == "zh":
+        found |= {path.stem: (path, "zh") for path in documentation().glob("zh/*.md")}
+    return found
 
 
 def title_of(path: Path) -> str:
@@ -228,23 +229,28 @@ def docs_pages(language: Language) -> list[Page]:
     ]
 
 
-def docs_body(path: Path, written: str) -> str:
+def docs_body(path: Path, written: Language) -> str:
     """A page of the docs without its title, its links leading to pages of the site."""
     text = re.sub(r"\A# .+\n", "", path.read_text(encoding="utf-8"))
-    return LINK.sub(lambda found: _to_site(found, written), markdown(text))
+    return LINK.sub(lambda found: _to_site(found, path, written), markdown(text))
 
 
-def _to_site(found: re.Match[str], written: str) -> str:
-    to, anchor = Path(found["to"]), found["anchor"] or ""
-    if to.parent.name == "images":
-        target = f"../../images/{to.name}"
-    elif to.suffix == ".md":
-        target = f"{to.stem}.html"
-        if to.stem.startswith(("README", "CONTRIBUTING", "CHANGELOG")):
-            target = "../docs.html"
+def _to_site(found: re.Match[str], page: Path, written: Language) -> str:
+    target = (page.parent / found["to"]).resolve()
+    if target.parent.name == "images":
+        to = f"../../images/{target.name}"
+    elif target.suffix == ".md" and target.is_relative_to(documentation().resolve()):
+        to = f"{_folder(target, written)}{target.stem}.html{found['anchor'] or ''}"
     else:
-        target = "../docs.html"  # a file of the repository
-    return f'{found["before"]}{target}{anchor if target.endswith(f"{to.stem}.html") else ""}"'
+        to = "../docs.html"  # another file of the repository
+    return f'{found["before"]}{to}"'
+
+
+def _folder(target: Path, written: Language) -> str:
+    """Where another page of the docs stands, seen from one in this language."""
+    language: Language = "zh" if target.parent.name == "zh" else "en"
+    translated = docs_files("zh")[target.stem][1] == "zh"
+    return "" if language == written or not translated else f"../../{language}/docs/"
 
 
 def docs_index(words: Words) -> Page:
