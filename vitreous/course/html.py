@@ -252,14 +252,14 @@ class Pages:
 
     def _cards(self, block: Directive) -> str:
         rows = []
-        for card in cards_of(self.chapter.number):
-            question, answer = card.told(self.chapter.language)
+        for question, answer in cards_of(self.chapter.number, self.chapter.language):
             rows.append(
-                f"<details><summary>{_inline(question)}</summary>"
+                f"<details><summary>{inline(question)}</summary>"
                 f"<div>{markdown(answer)}</div></details>"
             )
         return f'<div class="cards">{"".join(rows)}</div>'
 
 
-def _inline(text: str) -> str:
+def inline(text: str) -> str:
+    """A line of Markdown, without a paragraph around it."""
     return _markdown().renderInline(text)

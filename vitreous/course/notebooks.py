@@ -79,7 +79,7 @@ def _told(block: Directive, chapter: Chapter, words: Words) -> str:
 
         return words("exercise", exercise_of(chapter.number).name, chapter.number)
     if block.word == "cards":
-        told = (card.told(chapter.language) for card in cards_of(chapter.number))
+        told = cards_of(chapter.number, chapter.language)
         return "\n\n".join(f"**{question}**\n\n{answer}" for question, answer in told)
     return ""
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from vitreous.atomic_write import making_folder
 from vitreous.course.cards import cards_of
-from vitreous.course.glossary import glossary
-from vitreous.course.html import ONE_FILE, PACKAGE, Pages, Words, coloured, markdown
+from vitreous.course.glossary import read_glossary
+from vitreous.course.html import ONE_FILE, PACKAGE, Pages, Words, coloured, inline, markdown
 from vitreous.course.myths import myths
 from vitreous.course.text import LANGUAGES, Chapter, Language, chapters
 from vitreous.errors import ConfigError, VitreousError
@@ -162,7 +162,7 @@ def cards_page(words: Words, told: tuple[Chapter, ...]) -> Page:
     for chapter in told:
         rows = "".join(
             f"<details><summary>{markdown(question)}</summary><div>{markdown(answer)}</div></details>"
-            for question, answer in (card.told(words.language) for card in cards_of(chapter.number))
+            for question, answer in cards_of(chapter.number, words.language)
         )
         parts.append(
             f'<section><h2><a href="{chapter.stem}.html">{chapter.number} {chapter.title}</a></h2>'
@@ -174,11 +174,11 @@ def cards_page(words: Words, told: tuple[Chapter, ...]) -> Page:
 def glossary_page(words: Words, told: tuple[Chapter, ...]) -> Page:
     stems = {each.number: each.stem for each in told}
     rows = "".join(
-        f'<dt id="{each.id}">{each.term(words.language)} <span class="soft">'
-        f"{each.term('zh' if words.language == 'en' else 'en')}</span></dt>"
-        f"<dd>{markdown(each.told(words.language))}"
+        f'<dt id="{each.id}">{inline(each.text(0, words.language))} <span class="soft">'
+        f"{inline(each.text(0, 'zh' if words.language == 'en' else 'en'))}</span></dt>"
+        f"<dd>{markdown(each.text(1, words.language))}"
         f'<a href="{stems[each.chapter]}.html">{words("chapter", each.chapter)}</a></dd>'
-        for each in sorted(glossary(), key=lambda each: each.term("en").lower())
+        for each in sorted(read_glossary(), key=lambda each: each.text(0, "en").lower())
     )
     body = f'<p>{words("glossaryIntro")}</p><section><dl class="terms">{rows}</dl></section>'
     return Page("glossary", words("glossary"), body)
