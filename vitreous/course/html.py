@@ -27,6 +27,11 @@ WORDS: dict[str, list[str]] = read_toml(
 ONE_FILE = "course/vit.py"
 STUDIED = re.compile(r"[Cc]hapters? (\d+)|第 (\d+) 章")
 INLINE = re.compile(r"\{\{(.+?)\}\}")
+WRAPPED = re.compile(
+    r"(?<=[\u3000-\u9fff\uff00-\uffef])\n(?=[\u4e00-\u9fff\uff00-\uffef“（])"
+    r"|(?<=[，。；：、！？）”])\n[ ]*(?=[A-Za-z`$*“][^ ])"
+)
+"""A line's end inside a Chinese paragraph, which no space stands for."""
 
 
 class Words:
@@ -174,7 +179,8 @@ class Pages:
         return markdown(self.filled(text), self.env)
 
     def filled(self, text: str) -> str:
-        return INLINE.sub(lambda found: fact(found[1], self.chapter.language), text)
+        text = INLINE.sub(lambda found: fact(found[1], self.chapter.language), text)
+        return WRAPPED.sub("", text) if self.chapter.language == "zh" else text
 
     def code(self, code: Code) -> str:
         shown = f'<pre class="code"><code>{coloured(code.text, "python")}</code></pre>'

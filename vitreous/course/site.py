@@ -116,7 +116,7 @@ def chapter_page(chapter: Chapter, words: Words, told: tuple[Chapter, ...]) -> P
 
 
 def side_by_side(english: Chapter, chinese: Chapter, number: int) -> str:
-    """Both languages of a chapter, section beside section; what is not text stands once."""
+    """Both languages of a chapter, section beside section."""
     rows = []
     for one, other in zip(english.sections, chinese.sections, strict=True):
         texts = (Pages(english).section(one.blocks), Pages(chinese).section(other.blocks))
