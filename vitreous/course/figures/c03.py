@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CHINESE = {
+    "side by side": "并排拼接",
+    "softmax(QKᵀ/8) V": "softmax(QKᵀ/8) V",
+    "head 1": "头 1",
+    "head 2": "头 2",
+    "head 12": "头 12",
     "scores": "得分",
     "weights": "权重",
     "output": "输出",
@@ -102,4 +107,37 @@ def scale() -> Figure:
         axes.bar(range(24), found.softmax(0).numpy(), color=colour)
         axes.set(title=title, xlabel="key", xticks=[])
     parts[0].set_ylabel("weight")
+    return figure
+
+
+@styled
+def heads() -> Figure:
+    """Multi-head attention of ViT-B/16 as a way from left to right."""
+    figure = new_figure(6, 2.5)
+    axes = figure.subplots()
+
+    def box(x: float, y: float, text: str, shape: str) -> None:
+        edge = {"boxstyle": "round,pad=0.4", "facecolor": "none", "edgecolor": SOFT}
+        axes.text(x, y, text, ha="center", va="center", bbox=edge)
+        axes.text(x, y - 0.36, shape, ha="center", va="center", color=SOFT, fontsize=7)
+
+    def arrow(start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
+        axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": colour})
+
+    box(0, 0, "X", "197×768")
+    box(6.2, 0, "side by side", "197×768")
+    box(8, 0, "× Wₒ", "197×768")
+    for y, name, colour in zip(
+        (1.1, 0, -1.1), ("head 1", "head 2", "head 12"), ACCENTS, strict=True
+    ):
+        box(1.9, y, "Q, K, V", "3 × 197×64")
+        box(4.1, y, "softmax(QKᵀ/8) V", "197×64")
+        axes.text(1.25, y + 0.38, name, ha="left", va="center", color=colour, fontsize=8)
+        arrow((0.25, 0.15 * y), (1.35, y), colour)
+        arrow((2.45, y), (3.05, y), colour)
+        arrow((5.15, y), (5.5, 0.15 * y), colour)
+    axes.text(3, -0.68, "⋮", ha="center", va="center", color=SOFT)
+    arrow((6.95, 0), (7.6, 0), SOFT)
+    axes.set(xlim=(-0.5, 8.5), ylim=(-1.65, 1.65))
+    axes.set_axis_off()
     return figure

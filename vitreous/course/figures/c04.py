@@ -11,12 +11,20 @@ from vitreous.data.formats import open_source
 from vitreous.pages.figure import ACCENTS, DASHES, INK, LINE, SOFT, new_figure, styled
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CHINESE = {
+    "in": "输入",
+    "out": "输出",
+    "attention": "注意力",
+    "pre-norm: ViT": "pre-norm：ViT",
+    "post-norm: Vaswani et al.": "post-norm：Vaswani 等人",
     "channels": "通道",
     "image 1": "图像 1",
     "image 2": "图像 2",
+    "LayerNorm": "LayerNorm",
+    "BatchNorm": "BatchNorm",
     "each row a token; coloured: what is averaged for one of these numbers": (
         "每一行是一个标记；有颜色的格子：归一化其中一个数时要平均的数"
     ),
@@ -28,6 +36,76 @@ CHINESE = {
     "GELU by tanh": "GELU（tanh 近似）",
     "error of tanh": "tanh 近似的误差",
 }
+
+
+PRE = ("LN", "attention", "+", "LN", "MLP", "+")
+POST = ("attention", "+", "LN", "MLP", "+", "LN")
+WIDTHS = {"+": 0.36, "LN": 0.8, "attention": 1.5, "MLP": 1.0}
+GAP = 0.55
+
+
+def flow(axes: Axes, y: float, parts: tuple[str, ...], below: dict[int, str] | None = None) -> None:
+    """A block from left to right: its parts, and the ways around them to the sums."""
+    from matplotlib.patches import FancyBboxPatch
+
+    below = below or {}
+    axes.text(-0.1, y, "in", ha="right", va="center")
+    x = 0.0
+    branches = x + GAP / 2  # where the way around the next part leaves the stream
+    for place, part in enumerate(parts):
+        axes.plot([x, x + GAP], [y, y], color=SOFT, lw=1.2)
+        x += GAP
+        middle = x + WIDTHS[part] / 2
+        if part == "+":
+            axes.plot(
+                [branches, branches, middle], [y, y + 0.75, y + 0.75], color=ACCENTS[0], lw=1.4
+            )
+            arrow = {"arrowstyle": "->", "color": ACCENTS[0], "lw": 1.4, "shrinkA": 0, "shrinkB": 0}
+            axes.annotate("", (middle, y + 0.15), (middle, y + 0.75), arrowprops=arrow)
+            axes.text(
+                middle, y - 0.02, "+", ha="center", va="center", color=ACCENTS[0], fontsize=14
+            )
+        else:
+            box = FancyBboxPatch(
+                (x, y - 0.3), WIDTHS[part], 0.6, boxstyle="round,pad=0,rounding_size=0.1"
+            )
+            box.set(facecolor="none", edgecolor=INK)
+            axes.add_patch(box)
+            axes.text(middle, y, part, ha="center", va="center")
+        axes.text(
+            middle, y - 0.62, below.get(place, ""), ha="center", va="center", color=SOFT, fontsize=8
+        )
+        x += WIDTHS[part]
+        if part == parts[-1]:  # behind a sum, or behind the norm on the stream
+            branches = x + GAP / 2
+    arrow = {"arrowstyle": "->", "color": SOFT, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", (x + GAP, y), (x, y), arrowprops=arrow)
+    axes.text(x + GAP + 0.08, y, "out", ha="left", va="center")
+    axes.set(xlim=(-0.5, x + 1.1))
+    axes.set_axis_off()
+
+
+@styled
+def block() -> Figure:
+    """The block of ViT-B/16, with the shape that each part gives."""
+    figure = new_figure(6, 1.4)
+    axes = figure.subplots()
+    shapes = {place: "197×768" for place, part in enumerate(PRE) if part != "+"}
+    flow(axes, 0, PRE, shapes)
+    axes.set(ylim=(-0.85, 0.9))
+    return figure
+
+
+@styled
+def places() -> Figure:
+    """Pre-norm and post-norm."""
+    figure = new_figure(6, 2.5)
+    axes = figure.subplots()
+    for y, parts, title in ((1.9, PRE, "pre-norm: ViT"), (0.0, POST, "post-norm: Vaswani et al.")):
+        flow(axes, y, parts)
+        axes.text(-0.45, y + 1.05, title, ha="left", va="center", fontweight="bold")
+    axes.set(ylim=(-0.4, 3.1))
+    return figure
 
 
 @styled
