@@ -13,13 +13,13 @@ def centres(old: int, new: int) -> Tensor:
     """Where the centres of `new` places lie, in steps of `old` places over the same length: (new,).
 
     The centre of the first old place is 0, that of the second is 1.
-    在同样的长度上，`new` 个位置的中心落在哪里；以 `old` 个位置的间距为单位，第一个旧位置的中心是 0。
+    同样的长度上，`new` 个位置的中心落在哪里；以 `old` 的间距为单位，第一个旧位置的中心是 0。
     """
     ...
 
 
 def line(values: Tensor, new: int) -> Tensor:
-    """Values (n, D) in n places of a line -> (new, D) by linear interpolation, without F.interpolate.
+    """Values (n, D) in n places of a line -> (new, D), linear interpolation, no F.interpolate.
 
     Beyond the first and the last centre the border is repeated.
     一条线上 n 个位置的值，线性插值成 new 个，不用 F.interpolate。超出两端中心的地方，重复边界的值。
