@@ -86,7 +86,8 @@ def fact(text: str, lang: Language = "en", run: str | Path | None = None) -> str
             expected = inspect.formatannotation(signature.parameters[key].annotation)
             raise ConfigError(f"{text}: {key} = {value!r}: expected {expected}")
     try:
-        return function(*bound.args, **bound.kwargs)
+        found = function(*bound.args, **bound.kwargs)
+        return found.replace(" %", "%") if lang == "zh" else found  # as Chinese writes it
     except NotMeasuredError as error:
         raise NotMeasuredError(f"{text}: {error}") from None
     except ConfigError as error:
