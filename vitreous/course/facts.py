@@ -25,6 +25,7 @@ __all__ = ["FACTS", "Language", "NotMeasuredError", "fact"]
 
 FUNCTIONS: tuple[Callable[..., str], ...] = (
     model_numbers.parameters,
+    model_numbers.more_parameters,
     model_numbers.shape,
     model_numbers.stage,
     model_numbers.flops,
