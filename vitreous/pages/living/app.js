@@ -263,7 +263,7 @@ function speaking(next) { // in another language
 }
 async function start() {
   started = performance.now();
-  steps = new Steps(at("steps"), engine, say, token => viewer?.select(token));
+  steps = new Steps(at("steps"), engine, say, (token, head) => viewer?.select(token, head));
   at("file").addEventListener("change", event => { if (event.target.files[0]) take(event.target.files[0]); });
   at("camera").addEventListener("change", event => { if (event.target.files[0]) take(event.target.files[0]); });
   addEventListener("paste", event => { const file = [...event.clipboardData.files][0]; if (file) take(file); });
