@@ -1,5 +1,5 @@
 # Every target sets up what it needs: an environment in .venv with all that the project uses.
-.PHONY: help test lint format demo parity study setup test-paddle clean
+.PHONY: help test lint format demo parity study course setup test-paddle clean
 .DEFAULT_GOAL := help
 
 BIN := .venv/bin
@@ -15,6 +15,7 @@ help:
 	@echo "make demo         set up, and run the main job: learn to read handwriting and show how good it is"
 	@echo "make parity       set up, and compare outputs with timm, transformers and torchvision"
 	@echo "make study        set up, run all studies of the papers' claims (an hour or two), and write docs/study-results.md"
+	@echo "make course       set up, and write the course and the documentation as pages, to runs/course"
 	@echo "make test         set up, and run all tests"
 	@echo "make lint         set up, and check format, style, types and import rules"
 	@echo "make format       put the code into the agreed format"
@@ -66,6 +67,9 @@ study: $(READY)
 	@for file in studies/*.toml; do name=$$(basename $$file .toml); \
 		$(BIN)/vitreous study $$name --out runs/studies/$$name || exit 1; done
 	@$(BIN)/python tools/study_results.py runs/studies/*
+
+course: $(READY)
+	@$(BIN)/vitreous course runs/course
 
 $(PADDLE): Makefile
 	@bash tools/setup.sh .venv-paddle

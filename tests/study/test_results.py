@@ -17,7 +17,7 @@ NAMES = [study.name for study in shipped()]
 
 def test_the_page_is_written_from_the_results():
     assert (ROOT / "docs" / "study-results.md").read_text(encoding="utf-8") == tool.page(
-        tool.results()
+        tool.all_results()
     )
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import tomllib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import ConfigError, did_you_mean
@@ -23,8 +21,9 @@ def models(pattern: str = "*") -> list[str]:
 
 def model_counts(pattern: str = "*") -> dict[str, dict[str, int]]:
     """Parameters and FLOPs of the models that match, from a table: it does not wait for torch."""
-    table = Path(__file__).parents[1] / "models" / "counts.toml"
-    counts = tomllib.loads(table.read_text(encoding="utf-8"))
+    from vitreous.engines.counts import recorded
+
+    counts = recorded()
     return {
         name: dict(zip(("parameters", "flops"), counts[name], strict=True))
         for name in _matching(list(counts), pattern)

@@ -31,6 +31,7 @@ COMMANDS = {
     "predict": "predict what images show",
     "embed": "vectors of images: neighbours, duplicates, doubtful labels, k-NN accuracy, a map",
     "explain": "see what a model looks at: the papers' figures, and a page to explore",
+    "course": "vision transformers from pixels to proofs: pages, exercises, cards",
     "study": "measure a paper's claim again: several variants and seeds, and a verdict",
     "export": "write a model for ONNX Runtime, OpenVINO or torch.export, verified",
     "benchmark": "measure how fast a model is here, by each engine and beside other libraries",

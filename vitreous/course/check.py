@@ -124,7 +124,7 @@ def verdict(theirs: ModuleType, name: str, steps: list[Step], file: Path) -> Ver
             return Verdict(name, "broken", *at, _told(error, file), step.hint)
         if answer is None or answer is ...:
             state: Literal["open", "wrong"] = "wrong" if done else "open"
-            return Verdict(name, state, *at, f"{step.function} returns nothing yet")
+            return Verdict(name, state, *at, "it returns nothing yet")
         if seen := difference(answer, step.expected, step.tolerance):
             return Verdict(name, "wrong", *at, seen, _cause(answer, step))
     return Verdict(name, "right", len(steps), len(steps))

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from vitreous.course.study_numbers import Language
 from vitreous.errors import ConfigError
 
 FOLDER = Path(__file__).with_name("chapters")
-LANGUAGES = ("en", "zh")
+LANGUAGES: tuple[Language, ...] = ("en", "zh")
 HEADING = re.compile(r"## (?P<title>.+?) \{#(?P<id>[a-z-]+)\}")
-DIRECTIVES = ("source", "live", "study", "figure", "exercise", "cards", "myths", "code")
+DIRECTIVES = ("source", "live", "study", "figure", "exercise", "cards", "code")
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Chapter:
 
     number: int
     name: str
-    language: str
+    language: Language
     title: str
     question: str
     minutes: int
@@ -85,7 +86,7 @@ class Chapter:
 
 
 @cache
-def chapters(language: str) -> tuple[Chapter, ...]:
+def chapters(language: Language) -> tuple[Chapter, ...]:
     """All chapters in a language, in order."""
     found = tuple(map(read_chapter, sorted(FOLDER.glob(f"*.{language}.md"))))
     return found if language == "en" else tuple(with_code(each) for each in found)
@@ -115,7 +116,8 @@ def _coded(block: Block, code: dict[str, Code]) -> Block:
 
 
 def read_chapter(path: Path) -> Chapter:
-    stem, language, _ = path.name.split(".")
+    stem = path.name.split(".")[0]
+    language: Language = "zh" if path.name.endswith(".zh.md") else "en"
     number, name = stem.split("-", 1)
     _, head, body = path.read_text(encoding="utf-8").split("+++\n", 2)
     told = tomllib.loads(head)

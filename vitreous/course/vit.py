@@ -18,9 +18,7 @@ class PatchEmbedding(nn.Module):
 
     def __init__(self, patch: int, channels: int, dim: int) -> None:
         super().__init__()
-        self.proj = nn.Conv2d(
-            channels, dim, patch, stride=patch
-        )  # E: a filter as large as its step
+        self.proj = nn.Conv2d(channels, dim, patch, stride=patch)  # E: filters as large as a patch
 
     def forward(self, images: Tensor) -> Tensor:  # (b, c, height, width)
         grid = self.proj(images)  # one column of d numbers per patch: (b, d, gh, gw)
@@ -65,9 +63,7 @@ class Block(nn.Module):
 
     def __init__(self, dim: int, heads: int, hidden: int) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(
-            dim, eps=1e-6
-        )  # the paper's code has 1e-6; torch's default differs
+        self.norm1 = nn.LayerNorm(dim, eps=1e-6)  # as in the paper's code; torch has 1e-5
         self.attn = Attention(dim, heads)
         self.norm2 = nn.LayerNorm(dim, eps=1e-6)
         self.mlp = Mlp(dim, hidden)

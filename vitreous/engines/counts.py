@@ -6,22 +6,30 @@ no torch.
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
-
-from vitreous.engines.summary import summarise_name
-from vitreous.models import names
 
 PATH = Path(__file__).parents[1] / "models" / "counts.toml"
 
 
+def recorded() -> dict[str, tuple[int, int]]:
+    """Parameters and FLOPs of every variant, from the table."""
+    counts = tomllib.loads(PATH.read_text(encoding="utf-8"))
+    return {name: (parameters, flops) for name, (parameters, flops) in counts.items()}
+
+
 def count(name: str) -> tuple[int, int]:
     """Parameters, and FLOPs for one image of the variant's own size."""
+    from vitreous.engines.summary import summarise_name
+
     stages = summarise_name(name)
     return sum(s.parameters for s in stages), sum(s.flops for s in stages)
 
 
 def table() -> str:
     """The text of `counts.toml`."""
+    from vitreous.models import names
+
     lines = ["# [parameters, FLOPs for one image]; written by python -m vitreous.engines.counts"]
     for name in names():
         parameters, flops = count(name)

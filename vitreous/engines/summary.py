@@ -29,10 +29,11 @@ class SummaryRow:
     """Two for each multiplication with its addition, by torch's counter; attention included."""
 
 
-def summarise(model: Model) -> list[SummaryRow]:
+def summarise(model: Model, *, skip: bool = True) -> list[SummaryRow]:
     """Every stage of `model` for one image. On the meta device it costs no memory and little time.
 
-    The sums over all stages are the model's parameters and what torch counts in a forward.
+    The sums over all stages are the model's parameters and what torch counts in a forward. Without
+    `skip`, the last block computes the tokens that nobody reads too: so papers count.
     """
     from torch.utils.flop_counter import FlopCounterMode  # it imports triton
 
@@ -64,7 +65,7 @@ def summarise(model: Model) -> list[SummaryRow]:
         # Torch's counter does not see the fused attention of every device; this form it does.
         plain = sdpa_kernel(SDPBackend.MATH)
         with torch.no_grad(), plain, counter, tap(model.steps(), see):
-            skip_unread(model)(image)
+            skip_unread(model, skip)(image)
     finally:
         skip_unread(model, False)
         model.train(training)

@@ -1,9 +1,12 @@
-"""The studies that ship, in the clone or installed; and a study by its name or file."""
+"""The studies that ship, in the clone or installed, and what they have found; and a study by its
+name or file."""
 
 from __future__ import annotations
 
+import json
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.study.read import read_study
@@ -35,3 +38,10 @@ def find_study(name: str) -> Study:
     known = sorted({path.stem for place in places() for path in place.glob("*.toml")})
     hint = did_you_mean(name, known) or f": there are {', '.join(known)}"
     raise ConfigError(f"study {name!r} is neither a file nor a study that ships{hint}")
+
+
+def find_result(name: str) -> dict[str, Any] | None:
+    """The study.json that ships of a study; None where it has not been measured yet."""
+    files = (place / "results" / f"{name}.json" for place in places())
+    path = next((path for path in files if path.is_file()), None)
+    return None if path is None else json.loads(path.read_text(encoding="utf-8"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 import torch
@@ -196,3 +197,23 @@ def as_mapping(point: Point) -> Mapping[str, Any]:
         },
         "runs": {str(seed): f"runs/{name}" for seed, name in point.runs.items()},
     }
+
+
+def from_mapping(found: Mapping[str, Any]) -> Point:
+    """And back; the draws of single runs are not in study.json."""
+    value = found["value"]
+    return Point(
+        found["variant"],
+        tuple(value) if isinstance(value, list) else value,
+        found["lr"],
+        {each["lr"]: each["val"] for each in found["tried"]},
+        {
+            name: {int(seed): number for seed, number in about["by_seed"].items()}
+            for name, about in found["numbers"].items()
+        },
+        {
+            name: {int(seed): [(x, y) for x, y in pairs] for seed, pairs in by_seed.items()}
+            for name, by_seed in found["series"].items()
+        },
+        runs={int(seed): PurePosixPath(folder).name for seed, folder in found["runs"].items()},
+    )

@@ -1,0 +1,108 @@
+"""What random numbers show of patches and attention: drawn with a fixed seed, so that they are the
+same on every machine. Texts ask for them by `facts.py`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from vitreous.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DRAWS = 1000
+"""Queries, and keys or lists of keys."""
+LARGEST = 4096
+"""Width of a query, and number of keys."""
+SATURATED = 0.99
+
+
+def attention_variance(d: int = 64, divided: bool = False) -> str:
+    """`64.2`: of q·k, where all numbers of q and k are normal with variance 1; of q·k / √d, `1.0`.
+
+    torch.manual_seed(0); q, k = torch.randn(1000, d), torch.randn(1000, d); (q @ k.T).var()
+    """
+    import torch
+
+    _within("d", d)
+    random = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(DRAWS, d, generator=random) for _ in range(2))
+    scores = q @ k.T
+    return f"{(scores / d**0.5 if divided else scores).var().item():.1f}"
+
+
+def largest_weight(d: int = 64, keys: int = 197, divided: bool = True) -> str:
+    """`5 %`: what softmax gives to the key with the largest score of a random query, in the mean of
+    1,000 queries."""
+    return f"{100 * _largest(d, keys, divided).mean().item():.0f} %"
+
+
+def saturated(d: int = 64, keys: int = 197, divided: bool = True) -> str:
+    """`14 %`: of random queries, those for which one key gets more than 99 % of the weight. There,
+    a score can hardly change the weights any more."""
+    return f"{100 * (_largest(d, keys, divided) > SATURATED).double().mean().item():.0f} %"
+
+
+def reordered(part: str = "attention") -> str:
+    """`below 1e-12`: the largest difference between a function of shuffled tokens and the shuffled
+    function of tokens, without positions: of attention, or of a whole block."""
+    import torch
+
+    from vitreous.layers.attention import Attention
+    from vitreous.layers.block import Block
+    from vitreous.layers.mlp import Mlp
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        attention = Attention(48, 3, 16)
+        parts = {"attention": attention, "block": Block(48, attention, Mlp(48, 96))}
+        x, order = torch.randn(1, 17, 48, dtype=torch.float64), torch.randperm(17)
+    if part not in parts:
+        raise ConfigError(f"part = {part!r}: expected one of {', '.join(parts)}")
+    function = parts[part].double().eval()
+    with torch.no_grad():
+        return _bound((function(x[:, order]) - function(x)[:, order]).abs().max().item())
+
+
+def convolution_difference(patch: int = 16, dim: int = 768) -> str:
+    """`below 1e-12`: the largest difference between patches times E, and the convolution whose
+    kernel and stride are the patch."""
+    import torch
+    import torch.nn.functional as F
+
+    _within("patch", patch)
+    _within("dim", dim)
+    random = torch.Generator().manual_seed(0)
+    image = torch.randn(1, 3, 4 * patch, 4 * patch, generator=random, dtype=torch.float64)
+    kernels = torch.randn(dim, 3, patch, patch, generator=random, dtype=torch.float64)
+    cut = F.unfold(image, patch, stride=patch).transpose(1, 2)  # (1, 16, 3 · patch²)
+    by_linear = cut @ kernels.flatten(1).T / cut.shape[-1]
+    by_convolution = F.conv2d(image, kernels, stride=patch).flatten(2).transpose(1, 2)
+    return _bound((by_linear - by_convolution / cut.shape[-1]).abs().max().item())
+
+
+@cache
+def _largest(d: int, keys: int, divided: bool) -> Tensor:
+    """(1000,): the largest weight of each query."""
+    import torch
+
+    _within("d", d)
+    _within("keys", keys)
+    random = torch.Generator().manual_seed(0)
+    largest = []
+    for _ in range(DRAWS):
+        q, k = torch.randn(d, generator=random), torch.randn(keys, d, generator=random)
+        scores = k @ q
+        largest.append((scores / d**0.5 if divided else scores).softmax(dim=0).max())
+    return torch.stack(largest)
+
+
+def _within(name: str, value: int) -> None:
+    if not 1 <= value <= LARGEST:
+        raise ConfigError(f"{name} = {value}: expected 1 to {LARGEST}")
+
+
+def _bound(value: float) -> str:
+    """Rounding differs between machines; its size does not."""
+    return next((f"below 1e-{n}" for n in (12, 6, 3) if value < 10**-n), f"{value:.3g}")
