@@ -47,19 +47,23 @@ def write_page(path, predictor, images, precision="float32", title="a page"):
 
 
 @contextlib.contextmanager
-def opened(chromium, path, width=1280, expected=None, **options):
+def opened(chromium, path, width=1280, expected=None, link="", said=None, **options):
     """The page offline, when it is ready. What it asks for outside, and errors on its console, are
-    errors here, but for those with the words that are expected."""
+    errors here, but for those with the words that are expected. Warnings are added to `said`."""
     wrong = []
     context = chromium.new_context(viewport={"width": width, "height": 900}, **options)
     context.set_offline(True)
     shown = context.new_page()
     shown.on("console", lambda m: wrong.append(m.text) if m.type == "error" else None)
+    shown.on(
+        "console",
+        lambda m: said.append(m.text) if said is not None and m.type == "warning" else None,
+    )
     shown.on("pageerror", lambda e: wrong.append(str(e)))
     shown.on("dialog", lambda d: (wrong.append(f"dialog: {d.message}"), d.dismiss()))
     inside = (path.as_uri(), "blob:", "data:")
     shown.on("request", lambda r: None if r.url.startswith(inside) else wrong.append(r.url))
-    shown.goto(path.as_uri())
+    shown.goto(path.as_uri() + link)
     shown.wait_for_selector(READY, state="attached", timeout=60_000)
     yield shown
     context.close()

@@ -170,8 +170,8 @@ def test_words_of_a_study_in_both_languages():
     assert fact('rule("positions", 1)') == "holds"
     assert fact('rule("positions", 1)', "zh") == "成立"
     found = fact('difference("positions", "learned-1d", "none")', "zh")
-    assert found == "+22.1 个百分点（+20.0 至 +24.2）"
-    assert fact('study("positions", "none")', "zh") == "74.4 %（70.5 至 78.2）"
+    assert found == "+22.1 个百分点（+20.0 到 +24.2）"
+    assert fact('study("positions", "none")', "zh") == "74.4%（70.5 到 78.2）"
 
 
 def test_what_else_a_study_says():

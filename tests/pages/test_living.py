@@ -216,7 +216,7 @@ def test_every_cell_is_its_row_times_its_column(shown):
     kinds = every_cell_is_made_as_it_says(shown)
     assert kinds == {
         *("patch", "stack", "sum", "norm", "linear", "scores", "scale", "softmax", "mix"),
-        *("join", "activation", "first"),
+        *("join", "activation", "first", "learned"),
     }
     outputs = shown.evaluate("page.steps().cards.map(card => card.step.output)")
     assert {"tokens", "position.table", "blocks.0.attention.heads", "blocks.1.mlp.fc1"} <= {
@@ -259,6 +259,89 @@ def test_cells_by_keyboard(shown):
     after = shown.evaluate("page.steps().cards[1].chosen")
     assert abs(after[1] - before[1]) == 1
     assert after[0] == before[0]
+
+
+def test_what_is_chosen_stays_in_all_steps(shown):
+    """The row, the column and the head: so one number can be followed."""
+    every_cell_is_made_as_it_says(shown)
+    cards = (
+        "Object.fromEntries(page.steps().cards.filter(c => c.step.group?.[1] === 1)"
+        ".map(c => [c.step.key, c]))"
+    )
+    shown.evaluate(f"{cards}.weights.parts.heads.children[1].click()")
+    shown.evaluate(
+        f"(() => {{ page.steps().choose({cards}.scores, 4, 1); return page.steps().draw(); }})()"
+    )
+    found = f"Object.values({cards}).map(c => [c.step.key, ...(c.chosen ?? []), c.head])"
+    chosen = {key: rest for key, *rest in shown.evaluate(found)}
+    assert chosen["scores"] == chosen["scaled"] == chosen["weights"] == [4, 1, 1]
+    assert chosen["q"][0] == chosen["heads"][0] == 4
+    assert chosen["heads"][2] == 1
+    assert shown.locator("#head").input_value() == "1"
+
+
+# ---- links into the page
+
+
+OPEN = """page.steps().cards.filter(card => page.steps().visible(card)).map(card =>
+  [card.step.key, card.step.group?.[1] ?? null, ...card.chosen, card.head])"""
+
+
+def follow(page, link):
+    page.evaluate("link => { location.hash = link; }", link)
+    page.wait_for_selector(f"html[data-at='{link}']", state="attached")
+
+
+def test_a_link_opens_a_step(chromium, gray_file):
+    said = []
+    link = "#step=scores&block=2&head=2&token=3&lang=zh&only=steps&sample=2&nonsense=1&block=9"
+    with opened(chromium, gray_file, link=link, locale="en-GB", said=said) as page:
+        assert page.evaluate(OPEN)[0][:3] == ["scores", 1, 2]
+        assert page.evaluate(OPEN)[0][4] == 1
+        assert page.get_attribute("html", "lang") == "zh-Hans"
+        assert page.evaluate("localStorage.length") == 0
+        assert page.locator(".sample").nth(1).get_attribute("aria-pressed") == "true"
+        for name, there in (
+            ("#h-steps", 1),
+            ("#answers", 1),
+            ("h1", 0),
+            ("#viewer", 0),
+            ("#pen", 0),
+        ):
+            assert page.locator(name).is_visible() == bool(there), name
+        assert -1 < page.locator("details.step[open]").bounding_box()["y"] < 200
+        assert [re.findall(r"#(\S+)", each)[0] for each in said] == ["nonsense=1", "block=9"]
+        follow(page, "#step=weights&patch=2,1&column=1")
+        assert page.evaluate(OPEN) == [["weights", 0, 3, 0, 1]]
+        assert page.locator("h1").is_visible()
+        assert page.get_attribute("html", "lang") == "zh-Hans"
+        follow(page, "#only=answer&lang=en")
+        assert page.locator("#pen").is_visible()
+        assert not page.locator("#steps").is_visible()
+        assert page.get_attribute("html", "lang") == "en"
+
+
+def test_in_a_frame(chromium, gray_file):
+    """Of a file beside it, also one that may keep nothing; the page around it stays where it is."""
+    around = gray_file.with_name("around.html")
+    link = f"{gray_file.name}#step=heads&block=2&only=steps"
+    frames = "".join(
+        f'<iframe {more} src="{link}" style="width:700px;height:520px"></iframe>'
+        for more in ("", 'sandbox="allow-scripts"')
+    )
+    around.write_text(f"<!doctype html><p style='height:2000px'></p>{frames}", encoding="utf-8")
+    context = chromium.new_context(viewport={"width": 800, "height": 600})
+    context.set_offline(True)
+    page = context.new_page()
+    page.goto(around.as_uri())
+    for frame in page.frames[1:]:
+        frame.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
+        assert frame.evaluate(OPEN)[0][:2] == ["heads", 1]
+        assert frame.evaluate("scrollY") > 0
+        assert frame.evaluate("document.documentElement.scrollWidth") <= 700
+        assert frame.locator("#answers").inner_text().strip()
+    assert page.evaluate("scrollY") == 0
+    context.close()
 
 
 # ---- images
@@ -520,7 +603,7 @@ def test_without_a_graphics_chip(chromium, gray, gpu_page):
         assert "there is no WebGPU here" in shown.inner_text("#engine")
         image = digits(1)[0]
         assert_alike(ask(shown, image, ["logits"]), {"logits": logits_of(gray, image)})
-        assert shown.inner_text("#truth") == "in truth: a digit"
+        assert shown.inner_text("#truth") == "true label: a digit"
 
 
 def test_in_firefox(gray, gray_file):
@@ -553,6 +636,9 @@ def test_without_a_runtime_the_numbers_of_one_image_are_shown(chromium, gray, tm
         assert page.inner_text("h1") == HOSTILE[0]
         for name in ("#switches button", "#file", "#pen"):
             assert not page.locator(name).first.is_visible(), name
+        follow(page, "#step=weights&block=2&head=2&token=1&only=steps")
+        assert page.evaluate(OPEN)[0][:3] == ["weights", 1, 0]
+        assert not page.locator("h1").is_visible()
 
 
 @pytest.mark.usefixtures("living")

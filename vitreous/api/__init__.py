@@ -11,7 +11,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.comparison import compare
-from vitreous.api.course import check_exercise, exercise_numbers, start_course, write_course
+from vitreous.api.course import (
+    check_exercise,
+    exercise_numbers,
+    start_course,
+    write_cards,
+    write_course,
+)
 from vitreous.api.deployment import benchmark, export, load
 from vitreous.api.embedding import embed, write_map, write_sheet
 from vitreous.api.evaluation import check_data, evaluate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from vitreous.api.arguments import Folder
 from vitreous.progress import Log, silent
@@ -42,3 +42,15 @@ def exercise_numbers() -> list[int]:
     from vitreous.course.check import exercise_files
 
     return [int(path.name[:2]) for path in exercise_files()]
+
+
+def write_cards(
+    path: Folder, *, language: Literal["en", "zh", "both"] = "both", run: Folder | None = None
+) -> int:
+    """Write the course's cards for Anki (.apkg) or as Markdown (.md); returns how many there are.
+
+    With `run`, a run folder, some of the answers are about the reader's own model.
+    """
+    from vitreous.course.cards import write_cards as write
+
+    return len(write(path, language, run).cards)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from vitreous.course.study_numbers import Language
 from vitreous.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ LARGEST = 4096
 SATURATED = 0.99
 
 
+@cache
 def attention_variance(d: int = 64, divided: bool = False) -> str:
     """`64.2`: of q·k, where all numbers of q and k are normal with variance 1; of q·k / √d, `1.0`.
 
@@ -44,7 +46,8 @@ def saturated(d: int = 64, keys: int = 197, divided: bool = True) -> str:
     return f"{100 * (_largest(d, keys, divided) > SATURATED).double().mean().item():.0f} %"
 
 
-def reordered(part: str = "attention") -> str:
+@cache
+def reordered(part: str = "attention", lang: Language = "en") -> str:
     """`below 1e-12`: the largest difference between a function of shuffled tokens and the shuffled
     function of tokens, without positions: of attention, or of a whole block."""
     import torch
@@ -62,10 +65,12 @@ def reordered(part: str = "attention") -> str:
         raise ConfigError(f"part = {part!r}: expected one of {', '.join(parts)}")
     function = parts[part].double().eval()
     with torch.no_grad():
-        return _bound((function(x[:, order]) - function(x)[:, order]).abs().max().item())
+        found = (function(x[:, order]) - function(x)[:, order]).abs().max().item()
+    return _bound(found, lang)
 
 
-def convolution_difference(patch: int = 16, dim: int = 768) -> str:
+@cache
+def convolution_difference(patch: int = 16, dim: int = 768, lang: Language = "en") -> str:
     """`below 1e-12`: the largest difference between patches times E, and the convolution whose
     kernel and stride are the patch."""
     import torch
@@ -79,7 +84,8 @@ def convolution_difference(patch: int = 16, dim: int = 768) -> str:
     cut = F.unfold(image, patch, stride=patch).transpose(1, 2)  # (1, 16, 3 · patch²)
     by_linear = cut @ kernels.flatten(1).T / cut.shape[-1]
     by_convolution = F.conv2d(image, kernels, stride=patch).flatten(2).transpose(1, 2)
-    return _bound((by_linear - by_convolution / cut.shape[-1]).abs().max().item())
+    found = (by_linear - by_convolution / cut.shape[-1]).abs().max().item()
+    return _bound(found, lang)
 
 
 @cache
@@ -103,6 +109,7 @@ def _within(name: str, value: int) -> None:
         raise ConfigError(f"{name} = {value}: expected 1 to {LARGEST}")
 
 
-def _bound(value: float) -> str:
+def _bound(value: float, lang: Language) -> str:
     """Rounding differs between machines; its size does not."""
-    return next((f"below 1e-{n}" for n in (12, 6, 3) if value < 10**-n), f"{value:.3g}")
+    below = {"en": "below", "zh": "小于"}[lang]
+    return next((f"{below} 1e-{n}" for n in (12, 6, 3) if value < 10**-n), f"{value:.3g}")

@@ -25,6 +25,7 @@ __all__ = ["FACTS", "Language", "NotMeasuredError", "fact"]
 
 FUNCTIONS: tuple[Callable[..., str], ...] = (
     model_numbers.parameters,
+    model_numbers.more_parameters,
     model_numbers.shape,
     model_numbers.stage,
     model_numbers.flops,
@@ -86,7 +87,8 @@ def fact(text: str, lang: Language = "en", run: str | Path | None = None) -> str
             expected = inspect.formatannotation(signature.parameters[key].annotation)
             raise ConfigError(f"{text}: {key} = {value!r}: expected {expected}")
     try:
-        return function(*bound.args, **bound.kwargs)
+        found = function(*bound.args, **bound.kwargs)
+        return found.replace(" %", "%") if lang == "zh" else found  # as Chinese writes it
     except NotMeasuredError as error:
         raise NotMeasuredError(f"{text}: {error}") from None
     except ConfigError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitreous.config import read_toml
 from vitreous.course import results
-from vitreous.course.cards import cards_of
+from vitreous.course.cards import answer_cards
 from vitreous.course.facts import fact
 from vitreous.course.figures import figure_of
 from vitreous.course.text import Block, Chapter, Code, Directive, Language, Markdown, chapters
@@ -264,6 +264,12 @@ class Pages:
                 f"<div>{markdown(answer)}</div></details>"
             )
         return f'<div class="cards">{"".join(rows)}</div>'
+
+
+def cards_of(number: int, language: Language) -> list[tuple[str, str]]:
+    """Questions and answers of a chapter's cards."""
+    found = answer_cards(language, chapters=[number]).cards
+    return [(card.questions[0], card.answers[0]) for card in found]
 
 
 def inline(text: str) -> str:

@@ -27,6 +27,12 @@ def parameters(model: str, part: str | None = None, **fields: Any) -> str:
     return f"{_parameters(_blank(model, **fields), part):,}"
 
 
+def more_parameters(model: str, than: str) -> str:
+    """`770,536`: how many parameters one model has more than another."""
+    more = _parameters(_blank(model), None) - _parameters(_blank(than), None)
+    return f"{more:,}".replace("-", "−")
+
+
 def shape(model: str, parameter: str, **fields: Any) -> str:
     """`768 × 768`: of one parameter, by its name."""
     known = dict(_blank(model, **fields).named_parameters())

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.atomic_write import making_folder, write_text
-from vitreous.course.cards import cards_of
 from vitreous.course.facts import fact
-from vitreous.course.html import INLINE, Words, missing, quoted
+from vitreous.course.html import INLINE, Words, cards_of, missing, quoted
 from vitreous.course.results import Telling, result_of
 from vitreous.course.text import LANGUAGES, Block, Chapter, Code, Directive, Markdown, chapters
 

@@ -82,7 +82,7 @@ def _score(run: OpenedRun, lang: Language) -> str:
     if limits is None:
         return text
     low, high = (metric.text(each).removesuffix(" %") for each in limits)
-    return f"{text}（{low} 至 {high}）" if lang == "zh" else f"{text} ({low} to {high})"
+    return f"{text}（{low} 到 {high}）" if lang == "zh" else f"{text} ({low} to {high})"
 
 
 def _baseline(run: OpenedRun, lang: Language) -> str:

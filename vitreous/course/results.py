@@ -7,12 +7,14 @@ installed studies.
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from vitreous.config import read_toml
-from vitreous.study.find import places
+from vitreous.study.find import find_study, places
+from vitreous.study.spec import Study
 
 Found = dict[str, Any]
 OUTCOMES = {
@@ -22,27 +24,66 @@ OUTCOMES = {
 }
 VERDICTS = {
     "reproduced": ("reproduced", "得到复现"),
-    "contradicted": ("contradicted", "与之相反"),
+    "contradicted": ("contradicted", "与论断矛盾"),
     "undecided": ("undecided at this scale", "在这个规模上无法判定"),
 }
 SAID = {
-    "baselines": ("What knows nothing, on the same images", "同样的图像上，什么都不懂的方法"),
-    "edge": (
-        "At the edge of the learning rates tried, so that a better one may lie beyond",
-        "最优学习率落在所试范围的边缘，范围之外可能还有更好的",
+    "opening": ("**{0}** {1} ({2})", "**{0}** {1}（{2}）"),
+    "rule": ("- {0}: {1} {2}", "- {0}：{1}{2}"),
+    "baselines": (
+        "What knows nothing, on the same images: {0}.",
+        "在同样的图像上，不训练模型的基线：{0}。",
     ),
-    "failed": ("Failed", "失败"),
+    "edge": (
+        "At the edge of the learning rates tried, so that a better one may lie beyond: {0}.",
+        "最优学习率落在所试范围的边缘，范围之外可能还有更好的：{0}。",
+    ),
+    "failed": ("Failed: {0}: {1}", "失败：{0}：{1}"),
     "cost": (
         "`{0}`: {1}, {2} seeds, {3:.0f} CPU minutes on {4}.",
         "`{0}`：{1}，{2} 个随机种子，在 {4} 上用了 {3:.0f} 分钟 CPU 时间。",
     ),
-    "to": (" to ", " 至 "),
+    "interval": ("{0} ({1} to {2})", "{0}（{1} 至 {2}）"),
+    "named": ("{0} ({1})", "{0}（{1}）"),
     "and": (", ", "、"),
-    "is": (": ", "："),
     "variant": ("variant", "变体"),
     "paper": ("paper", "论文"),
+    "lr": ("lr", "学习率"),
     "parameters": ("parameters", "参数量"),
 }
+METRICS = {
+    "accuracy": ("accuracy", "准确率"),
+    "balanced_accuracy": ("balanced accuracy", "平衡准确率"),
+    "ap": ("AP", "AP"),
+    "map": ("mAP", "mAP"),
+    "miou": ("mean IoU", "平均 IoU"),
+}
+BASELINES = {
+    "k-NN on pixels": "像素上的 k-NN",
+    "the most frequent class": "最常见的类别",
+    "the best constant boxes": "最好的固定边界框",
+}
+"""Those of the tasks that studies have, in Chinese."""
+SEEN = [
+    (r"there are no numbers to compare", "没有可以比较的数字"),
+    (r"there are no two values to compare", "没有可以比较的两个取值"),
+    (r": not measured", "：没有测量"),
+    (
+        r", of which one run each cannot tell how much is chance",
+        "，各只有一次运行，无法判断其中有多少出于偶然",
+    ),
+    (r" points\b", " 个百分点"),
+    (r" pixels\b", " 像素"),
+    (r" \((\S+) to (\S+)\)", r"（\1 至 \2）"),
+    (r" against ", " 对 "),
+    (r" between (\S+) and (\S+): ", r" 从 \1 到 \2："),
+    (r" at first([:：])", r"，取第一个值时\1"),
+    (r" at last([:：])", r"，取最后一个值时\1"),
+    (r" at (\S+?)([:：])", r"，取 \1 时\2"),
+    (r": ", "："),
+    (r"; ", "；"),
+]
+"""What `study/verdict.py` writes about a difference, in Chinese, one after the other."""
 
 
 def all_results() -> list[Found]:
@@ -61,14 +102,20 @@ def _chinese() -> dict[str, str]:
     return read_toml(Path(__file__).with_name("studies_zh.toml"), "the studies' words")["text"]
 
 
+@cache
+def _study(name: str, tier: str) -> Study:
+    """Its labels are not in the result."""
+    return find_study(name).at_tier(tier)
+
+
 class Telling:
     """Tells a study's result in a language."""
 
     def __init__(self, language: str = "en") -> None:
         self.number = ("en", "zh").index(language)
 
-    def word(self, key: str) -> str:
-        return SAID[key][self.number]
+    def word(self, key: str, *given: Any) -> str:
+        return SAID[key][self.number].format(*given)
 
     def own(self, text: str) -> str:
         """A text of the study's file."""
@@ -78,11 +125,13 @@ class Telling:
         """Everything, the question as its first line."""
         claim = found["claim"]
         return self._paragraphs(
-            f"**{self.own(found['question'])}** {self.own(claim['text'])} ({claim['source']})",
+            self.word(
+                "opening", *map(self.own, (found["question"], claim["text"], claim["source"]))
+            ),
             self.own(claim["differs"]),
             *self._body(found),
             self.own(found["paper"].get("note", "")),
-            *(f"{self.word('failed')}: {what}: {why}" for what, why in found["failures"].items()),
+            *(self.word("failed", what, why) for what, why in found["failures"].items()),
             self.cost(found),
         )
 
@@ -101,26 +150,40 @@ class Telling:
         return VERDICTS[found["verdict"]][self.number]
 
     def rules(self, found: Found) -> str:
-        lines = (
-            f"- {OUTCOMES[each['outcome']][self.number]}{self.word('is')}"
-            f"{self.own(each['text'])} {each['seen']}"
+        return "\n".join(
+            self.word(
+                "rule",
+                OUTCOMES[each["outcome"]][self.number],
+                self.own(each["text"]),
+                self.seen(each["seen"]),
+            )
             for each in found["rules"]
         )
-        return "\n".join(lines)
+
+    def seen(self, text: str) -> str:
+        """The differences behind a rule."""
+        if self.number:
+            for english, chinese in SEEN:
+                text = re.sub(english, chinese, text)
+        return text
 
     def baselines(self, found: Found) -> str:
         known = [
-            f"{name} {100 * value:.1f} %"
+            f"{self.baseline(name)} {100 * value:.1f} %"
             for name, value in found["baselines"].items()
             if value is not None
         ]
-        if not known:
-            return ""
-        return f"{self.word('baselines')}{self.word('is')}{self.word('and').join(known)}."
+        return self.word("baselines", self.word("and").join(known)) if known else ""
+
+    def baseline(self, name: str) -> str:
+        return BASELINES.get(name, name) if self.number else name
+
+    def metric(self, name: str) -> str:
+        return METRICS[name][self.number] if name in METRICS else name.replace("_", " ")
 
     def cost(self, found: Found) -> str:
         given = (found["command"], found["data"], found["seeds"], found["cpu_minutes"])
-        return self.word("cost").format(*given, found["machine"])
+        return self.word("cost", *given, found["machine"])
 
     def edges(self, found: Found) -> str:
         """Variants whose learning rate is the smallest or the largest of those tried."""
@@ -130,19 +193,27 @@ class Telling:
             if len(tried) > 2 and point["lr"] in (tried[0], tried[-1]):
                 names.append(point["variant"])
         listed = self.word("and").join(dict.fromkeys(names))
-        return f"{self.word('edge')}{self.word('is')}{listed}." if names else ""
+        return self.word("edge", listed) if names else ""
+
+    def variant(self, study: Study, name: str) -> str:
+        """Its label; and its name, by which rules call it, unless the label has that."""
+        titles = {each.name: each.title for each in study.variant}
+        label = self.own(titles.get(name, name))
+        return label if _letters(name) in _letters(label) else self.word("named", label, name)
 
     def table(self, found: Found) -> str:
-        axis, name = found["axis"], found["metric"]
-        head = [self.word("variant"), *([self.own(axis)] if axis else []), name.replace("_", " ")]
-        head += [self.word("paper"), "lr", "MFLOP", self.word("parameters")]
+        study, name = _study(found["study"], found["tier"]), found["metric"]
+        axis = [self.own(study.axis.title)] if study.axis else []
+        head = [self.word("variant"), *axis, self.metric(name), self.word("paper")]
+        head += [self.word("lr"), "MFLOP", self.word("parameters")]
         lines = [row(*head), row(*["---"] * len(head))]
         for point in found["points"]:
             means = {each: value["mean"] for each, value in point["numbers"].items()}
             flops, parameters = means.get("flops"), means.get("parameters")
             lines.append(
                 row(
-                    *(point["variant"], *([text(point["value"])] if axis else [])),
+                    self.variant(study, point["variant"]),
+                    *([text(point["value"])] if axis else []),
                     *(self.value(point, name), papers(found["paper"], point), text(point["lr"])),
                     "" if flops is None else f"{1000 * flops:.2f}",
                     "" if parameters is None else f"{parameters:,.0f}",
@@ -151,17 +222,23 @@ class Telling:
         return "".join(lines).rstrip()
 
     def value(self, point: Found, name: str) -> str:
+        """A share, with its interval as far as a share goes."""
         found = point["numbers"].get(name)
         if found is None:
             return "–"
         value, limits = f"{100 * found['mean']:.1f} %", found["interval"]
         if limits is None:
             return value
-        return f"{value} ({100 * limits[0]:.1f}{self.word('to')}{100 * limits[1]:.1f})"
+        inside = (min(max(each, 0.0), 1.0) for each in limits)
+        return self.word("interval", value, *(f"{100 * each:.1f}" for each in inside))
 
 
 def row(*cells: Any) -> str:
     return f"| {' | '.join(map(str, cells))} |\n"
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]", "", text.lower())
 
 
 def papers(paper: Found, point: Found) -> str:

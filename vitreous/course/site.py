@@ -11,10 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.atomic_write import making_folder
-from vitreous.course.cards import cards_of
 from vitreous.course.glossary import read_glossary
-from vitreous.course.html import ONE_FILE, PACKAGE, Pages, Words, coloured, inline, markdown
-from vitreous.course.myths import myths
+from vitreous.course.html import (
+    ONE_FILE,
+    PACKAGE,
+    Pages,
+    Words,
+    cards_of,
+    coloured,
+    inline,
+    markdown,
+)
+from vitreous.course.myths import read_myths
 from vitreous.course.text import LANGUAGES, Chapter, Language, chapters
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.pages.page_file import write_page
@@ -88,7 +96,7 @@ def language_pages(language: Language) -> list[Page]:
         one_file_page(words),
         cards_page(words, told),
         glossary_page(words, told),
-        *([myths_page(words, told)] if myths() else []),
+        *([myths_page(words, told)] if read_myths() else []),
         docs_index(words),
     ]
 
@@ -189,11 +197,11 @@ def myths_page(words: Words, told: tuple[Chapter, ...]) -> Page:
     tones = {"true": "good", "false": "bad", "depends": "warn"}
     rows = "".join(
         f'<aside class="study {tones[each.verdict]}" id="{each.id}"><header>'
-        f"<strong>{each.claim(words.language)}</strong><b>{words(each.verdict)}</b></header>"
-        f"{markdown(each.told(words.language))}"
+        f"<strong>{inline(each.text(0, words.language))}</strong><b>{words(each.verdict)}</b></header>"
+        f"{markdown(each.text(1, words.language))}"
         f'<p class="soft">{words("command")}: <code>{each.command}</code> · '
         f'<a href="{stems[each.chapter]}.html">{words("chapter", each.chapter)}</a></p></aside>'
-        for each in myths()
+        for each in read_myths()
     )
     return Page("myths", words("myths"), f"<p>{words('mythsIntro')}</p>{rows}")
 
@@ -274,6 +282,6 @@ def _write(path: Path, page: Page, language: Language, up: str = "") -> None:
         "up": up,
         "chapters": chapters(language),
         "other": f"{up}../{other}/{'docs/' if up else ''}{page.stem}.html",
-        "has_myths": bool(myths()),
+        "has_myths": bool(read_myths()),
     }
     write_page(path, render("course.html", **values))

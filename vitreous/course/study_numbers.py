@@ -192,4 +192,4 @@ def _in(lang: Language, text: str) -> str:
 
 
 def _between(ends: list[str], lang: Language) -> str:
-    return f"（{' 至 '.join(ends)}）" if lang == "zh" else f" ({' to '.join(ends)})"
+    return f"（{' 到 '.join(ends)}）" if lang == "zh" else f" ({' to '.join(ends)})"

@@ -46,7 +46,8 @@ def vit_steps(core: ViT, makers: Makers) -> list[dict[str, Any]]:
         steps.append(step("prefix", "prefix", how={"kind": "stack", "of": "tokens"}))
     before = "prefix" if has("prefix") else "tokens"
     if has("position.table"):
-        steps.append(step("table", "position.table"))
+        learned = config.position.kind.startswith("learned-1d")
+        steps.append(step("table", "position.table", how={"kind": "learned"} if learned else None))
     if has("position"):
         of = [before, "position.table"]
         sum_of = {"kind": "sum", "of": of} if has("position.table") else None

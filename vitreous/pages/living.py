@@ -54,7 +54,7 @@ SAFE = str.maketrans("<&", ",.")
 """Characters of base85 that HTML would take for its own, and others in their place."""
 PROGRAMS = (
     *("engine.js", "input.js", "matrices.js", "pictures.js", "cells.js", "steps.js"),
-    *("answers.js", "app.js"),
+    *("answers.js", "link.js", "app.js"),
 )
 TOLERANCES = {"float32": 1e-4, "float16": 0.02, "int8": 0.3}
 """The largest difference from torch, relative to the largest output, by how weights are kept."""

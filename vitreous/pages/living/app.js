@@ -1,8 +1,9 @@
 // The living page: an image, the model's answer, what it looks at, what happens if a part is changed, and every step.
 import {Live, Stored, neutral} from "./engine.js";
 import {readImage, prepare, centred, planes} from "./input.js";
-import {inkOf, normal, sharedBasis} from "./pictures.js";
+import {inkOf, normal, picture, sharedBasis} from "./pictures.js";
 import {Steps} from "./steps.js";
+import {readLink} from "./link.js";
 import {DRAWN, answered, objectsIn, scoresOf} from "./answers.js";
 import {openViewer, element, percent} from "../templates/viewer.js";
 import {speak, speaker} from "../templates/words.js";
@@ -19,13 +20,7 @@ let viewer = null, steps = null, plain = null, occluded = null, started = 0;
 
 // ---- the image
 
-function url(pixels) {
-  const canvas = element("canvas", {width: WIDTH, height: HEIGHT}), context = canvas.getContext("2d");
-  const made = context.createImageData(WIDTH, HEIGHT), n = WIDTH * HEIGHT;
-  for (let i = 0; i < n; i++) made.data.set([0, 1, 2].map(k => pixels[(CHANNELS === 3 ? k : 0) * n + i]).concat(255), 4 * i);
-  context.putImageData(made, 0, 0);
-  return canvas.toDataURL();
-}
+const url = pixels => picture(pixels, about.input).toDataURL();
 function seen(pixels, changes) { // with the patches as they are changed, for the eye
   if (!changes.patch_order) return pixels;
   const [ph, pw] = about.pixels, gray = about.mean.map(m => 255 * m), made = new Float32Array(pixels.length), n = HEIGHT * WIDTH;
@@ -235,13 +230,29 @@ function drawing() { // a canvas to write a digit on
   at("clear").addEventListener("click", () => { clear(); read(); });
   clearPen = clear;
 }
+function showOnly(part) { // that section, under the image and the answer in short
+  const root = document.documentElement;
+  if (part) root.dataset.only = part; else delete root.dataset.only;
+  for (const each of document.querySelectorAll("[data-part]")) each.classList.toggle("apart", Boolean(part) && each.dataset.part !== part);
+}
+async function goTo({step, block, head, token, column}) {
+  const layer = about.layers.findIndex(name => block !== undefined && name.includes(`blocks.${block}.`));
+  viewer.select(token, head, layer < 0 ? undefined : layer);
+  steps.select(token ?? steps.picked.tokens, head ?? "mean");
+  if (step === undefined && block === undefined) return;
+  const place = await steps.show(step, block, column);
+  if (!place) { console.warn(`there is no step ${step} in block ${block + 1}`); return; }
+  const above = document.querySelector(".panel.apart[data-part=answer]")?.offsetHeight ?? 0; // it stays there
+  scrollTo(0, place.getBoundingClientRect().top + scrollY - above); // scrollIntoView would move the page around a frame, too
+}
 function sampleName(number) {
   const {label} = about.samples[number - 1];
   return `${say("sample")} ${number}` + (label ? say("comma") + say("trueLabel", label) : "");
 }
 function speaking(next) { // in another language
   say = next;
-  at("facts").textContent = say("facts", about.parameters.toLocaleString(), about.labels.length, about.precision);
+  const {labels} = about, few = labels.length > 12 ? [...labels.slice(0, 4), "…"] : labels;
+  at("facts").textContent = say("facts", about.parameters.toLocaleString("en"), about.precision, labels.length ? say("classesAre", labels.length.toLocaleString("en"), few.join(say("comma"))) : "");
   for (const each of document.querySelectorAll(".sample")) each.ariaLabel = each.title = sampleName(+each.dataset.number);
   openLook();
   const pressed = document.querySelector('.sample[aria-pressed="true"]'), {label} = about.samples[pressed?.dataset.number - 1] ?? {};
@@ -252,7 +263,7 @@ function speaking(next) { // in another language
 }
 async function start() {
   started = performance.now();
-  steps = new Steps(at("steps"), engine, say, token => viewer?.select(token));
+  steps = new Steps(at("steps"), engine, say, (token, head) => viewer?.select(token, head));
   at("file").addEventListener("change", event => { if (event.target.files[0]) take(event.target.files[0]); });
   at("camera").addEventListener("change", event => { if (event.target.files[0]) take(event.target.files[0]); });
   addEventListener("paste", event => { const file = [...event.clipboardData.files][0]; if (file) take(file); });
@@ -261,11 +272,13 @@ async function start() {
   at("pens").hidden = !about.draw || Boolean(about.numbers);
   if (about.draw) drawing();
   for (const [i, sample] of about.samples.entries()) {
-    const picture = element("button", {type: "button", className: "sample", "data-number": i + 1}, element("img", {src: sample.url, alt: "", className: WIDTH < 128 ? "pixelated" : ""}));
-    picture.addEventListener("click", () => take(sample.url));
-    at("samples").append(picture);
+    const choice = element("button", {type: "button", className: "sample", "data-number": i + 1}, element("img", {src: sample.url, alt: "", className: WIDTH < 128 ? "pixelated" : ""}));
+    choice.addEventListener("click", () => take(sample.url));
+    at("samples").append(choice);
   }
-  speak(WORDS, speaking);
+  let link = readLink(location.hash, about, !about.numbers);
+  showOnly(link.only);
+  const use = speak(WORDS, speaking, link.lang);
   try { await engine.open(); } catch (error) { notice(say("failed") + " " + error.message); at("loading").hidden = true; return; }
   at("loading").hidden = true;
   at("engine").textContent = engine.runsOn ? say(engine.runsOn) : "";
@@ -273,7 +286,17 @@ async function start() {
   document.getElementById("stored").hidden = engine.live;
   steps.open.add("step 1");
   steps.build();
-  await take(about.samples[0].url);
+  await take(about.samples[link.sample ?? 0].url);
+  await goTo(link);
+  let last = Promise.resolve();
+  addEventListener("hashchange", () => { last = last.then(async () => {
+    link = readLink(location.hash, about, engine.live);
+    showOnly(link.only);
+    if (link.lang && link.lang !== say.language) use(link.lang);
+    if (link.sample !== undefined) await take(about.samples[link.sample].url);
+    await goTo(link);
+    document.documentElement.dataset.at = location.hash;
+  }); });
   document.documentElement.dataset.ready = String(Math.round(performance.now() - started));
 }
 start();

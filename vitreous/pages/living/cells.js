@@ -21,6 +21,7 @@ export async function madeOf(steps, card, head, row, column) {
     return {sum, count: n, terms: shown.map(t => ({name: name ? name(t.i) : say("number", t.i + 1), a: number(t.x), b: number(t.y), value: t.value}))};
   };
   const gate = gateOf(steps, card), closing = (total, parts) => ({total: total * gate, note: parts.join(" + ") + (gate === 1 ? "" : ` × ${gate}`)});
+  const headings = (...keys) => ({headings: [...keys.map(key => say(key)), say("product")]});
   const row0 = steps.rowName(card, card.matrix, row) || say("theImage"), column0 = steps.columnName(card, card.matrix, column);
   switch (how.kind) {
     case "patch": {
@@ -35,25 +36,25 @@ export async function madeOf(steps, card, head, row, column) {
       const b = bias ? bias.data[column] : 0;
       const pictures = element("div", {className: "filters"}, filter(pixel, c, ph, pw, say("thePatch")), element("span", {className: "times"}, "·"),
         filter(i => weight.data[column * n + i], c, ph, pw, say("theFilter", column + 1)));
-      return {...found, pictures, text: say("howPatch", row0, n, column + 1), ...closing(found.sum + b, [number(found.sum), ...(bias ? [`${number(b)} ${say("bias")}`] : [])])};
+      return {...found, ...headings("pixel", "weight"), pictures, text: say("howPatch", row0, n, column + 1), ...closing(found.sum + b, [number(found.sum), ...(bias ? [`${number(b)} ${say("bias")}`] : [])])};
     }
     case "linear": {
       const x = await of(how.of), weight = engine.weight(how.weight), bias = how.bias && engine.weight(how.bias), n = weight.shape[1];
       const {map, heads, columns} = card.matrix, line = how.first + (map ? head : (heads > 1 ? head * columns : 0) + column);
       const from = i => map ? x.at(i, row, column) : x.map ? x.at(i, Math.floor(row / x.columns), row % x.columns) : x.at(0, x.rows === 1 ? 0 : row + (how.skip ?? 0), i);
       const found = dot(n, from, i => weight.data[line * n + i]), b = bias ? bias.data[line] : 0;
-      return {...found, text: say("howLinear", map ? say("thePlace", row + 1, column + 1) : row0, n, map ? say("channelNumber", head + 1) : column0), ...closing(found.sum + b, [number(found.sum), ...(bias ? [`${number(b)} ${say("bias")}`] : [])])};
+      return {...found, ...headings("input", "weight"), text: say("howLinear", map ? say("thePlace", row + 1, column + 1) : row0, n, map ? say("channelNumber", head + 1) : column0), ...closing(found.sum + b, [number(found.sum), ...(bias ? [`${number(b)} ${say("bias")}`] : [])])};
     }
     case "join": {
       const x = await of(how.of), weight = engine.weight(how.weight), bias = how.bias && engine.weight(how.bias), n = weight.shape[1];
       const found = dot(n, i => x.at(Math.floor(i / x.columns), row, i % x.columns), i => weight.data[column * n + i], i => say("headNumber", Math.floor(i / x.columns) + 1, i % x.columns + 1));
       const b = bias ? bias.data[column] : 0;
-      return {...found, text: say("howJoin", x.heads, n), ...closing(found.sum + b, [number(found.sum), ...(bias ? [`${number(b)} ${say("bias")}`] : [])])};
+      return {...found, ...headings("input", "weight"), text: say("howJoin", x.heads, n), ...closing(found.sum + b, [number(found.sum), ...(bias ? [`${number(b)} ${say("bias")}`] : [])])};
     }
     case "scores": {
       const [q, k] = await Promise.all(how.of.map(of));
       const found = dot(q.columns, i => q.at(head, row, i), i => k.at(head, column, i));
-      return {...found, text: say("howScores", row0, column0, q.columns), total: found.sum, note: ""};
+      return {...found, headings: ["q", "k", say("product")], text: say("howScores", row0, column0, q.columns), total: found.sum, note: ""};
     }
     case "scale": {
       const x = await of(how.of), v = x.at(head, row, column);
@@ -62,12 +63,15 @@ export async function madeOf(steps, card, head, row, column) {
     case "softmax": {
       const x = await of(how.of), n = x.columns, line = Array.from({length: n}, (_, i) => x.at(head, row, i)), most = Math.max(...line);
       const sum = line.reduce((s, v) => s + Math.exp(v - most), 0), own = Math.exp(line[column] - most);
-      return {text: say("howSoftmax", number(line[column]), number(most), n), total: own / sum, note: `exp(${number(line[column])} − ${number(most)}) / ${number(sum)} = ${number(own)} / ${number(sum)}`};
+      const shown = line.map((x, i) => ({i, x, exp: Math.exp(x - most)})).sort((a, b) => b.x - a.x).slice(0, 8);
+      const terms = shown.map(({i, x, exp}) => ({name: steps.columnName(card, card.matrix, i, true), a: number(x), b: number(exp), value: exp / sum}));
+      const table = {terms, count: n, sum: 1, headings: ["x", "exp(x − m)", say("share")], rest: "largestShares"};
+      return {...table, text: say("howSoftmax", number(line[column]), number(most), n), total: own / sum, note: `exp(${number(line[column])} − ${number(most)}) / ${number(sum)} = ${number(own)} / ${number(sum)}`};
     }
     case "mix": {
       const [weights, v] = await Promise.all(how.of.map(of));
-      const found = dot(weights.columns, j => weights.at(head, row, j), j => v.at(head, j, column), j => steps.nameIn(how.columns ?? steps.setName(card.step, weights), j));
-      return {...found, text: say("howMix", row0, weights.columns), ...closing(found.sum, [number(found.sum)])};
+      const found = dot(weights.columns, j => weights.at(head, row, j), j => v.at(head, j, column), j => steps.nameIn(how.columns ?? steps.setName(card.step, weights), j, true));
+      return {...found, headings: [say("share"), "v", say("product")], text: say("howMix", row0, weights.columns), ...closing(found.sum, gate === 1 ? [] : [number(found.sum)])};
     }
     case "sum": {
       const [a, b] = await Promise.all(how.of.map(of));
@@ -87,6 +91,7 @@ export async function madeOf(steps, card, head, row, column) {
       const x = await of(how.of), v = x.at(0, row, column);
       return {text: say("howActivation", how.name, number(v)), total: ACTIVATIONS[how.name](v), note: `${how.name}(${number(v)})`};
     }
+    case "learned": return {text: say("howToken"), total: card.matrix.at(0, row, column), note: engine.changes.position?.[0] === 0 ? "× 0" : ""};
     case "stack": {
       const x = await of(how.of), before = about.prefix;
       if (row < before) return {text: say("howToken"), total: card.matrix.at(0, row, column), note: ""};

@@ -7,7 +7,7 @@ export const signed = t => t < 0 ? mix(PAPER, BLUE, Math.min(1, -t)) : mix(PAPER
 export const shares = t => t < 0.5 ? mix(DARK, MIDDLE, 2 * t) : mix(MIDDLE, LIGHT, 2 * t - 1);
 export const number = v => {
   const a = Math.abs(v);
-  return a === 0 ? "0" : a >= 1e4 || a < 1e-4 ? v.toExponential(1) : v.toFixed(a >= 100 ? 0 : a >= 10 ? 1 : a >= 1 ? 2 : a >= 0.01 ? 3 : 5);
+  return a === 0 ? "0" : a >= 1e4 || a < 1e-4 ? v.toExponential(1) : v.toFixed(a >= 100 ? 0 : a >= 10 ? 1 : a >= 1 ? 2 : a >= 0.1 ? 3 : a >= 0.01 ? 4 : 5);
 };
 const erf = x => { // to 1.2e-7, by a rational of Numerical Recipes' form
   const t = 1 / (1 + 0.5 * Math.abs(x));

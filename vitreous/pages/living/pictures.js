@@ -45,19 +45,26 @@ export async function sharedBasis(engine, about) {
 }
 
 export const ink = i => `hsl(${(i * 137.5) % 360} 70% 50%)`;
-function drawn(h, w, inkAt, over = null) { // (h, w) cells, each filled with a colour
+export function picture(pixels, [c, h, w]) { // (c, h, w) from 0 to 255
+  const canvas = element("canvas", {width: w, height: h}), context = canvas.getContext("2d"), made = context.createImageData(w, h), n = w * h;
+  for (let i = 0; i < n; i++) made.data.set([0, 1, 2].map(k => pixels[(c === 3 ? k : 0) * n + i]).concat(255), 4 * i);
+  context.putImageData(made, 0, 0);
+  return canvas;
+}
+function drawn(h, w, inkAt, over = null, under = null) { // (h, w) cells, each filled with a colour
   const size = Math.max(1, Math.floor(WIDE / Math.max(h, w))), canvas = element("canvas", {width: w * size, height: h * size});
   const context = canvas.getContext("2d");
+  if (under) { context.imageSmoothingEnabled = false; context.drawImage(under, 0, 0, canvas.width, canvas.height); }
   for (let r = 0; r < h; r++) for (let c = 0; c < w; c++) { context.fillStyle = inkAt(r * w + c); context.fillRect(c * size, r * size, size, size); }
   over?.(context, size);
   return canvas;
 }
-function map(values, [h, w], mark = null) {
+function map(values, [h, w], mark = null, under = null) {
   const most = values.reduce((a, b) => Math.max(a, b), 1e-12);
-  return drawn(h, w, i => colour(values[i] / most).replace(/[^,]+\)$/, "1)"), mark === null ? null : (context, size) => {
+  return drawn(h, w, i => under ? colour(values[i] / most) : colour(values[i] / most).replace(/[^,]+\)$/, "1)"), mark === null ? null : (context, size) => {
     context.strokeStyle = "#ffd400"; context.lineWidth = Math.max(1, size / 8);
     context.strokeRect(mark % w * size, Math.floor(mark / w) * size, size, size);
-  });
+  }, under);
 }
 
 // Of one step: [[canvas, what it shows], …].
@@ -78,11 +85,11 @@ export const PICTURES = {
     for (let h = 0; h < heads; h++) for (let r = 0; r < rows; r++) for (let i = 0; i < n; i++) {
       const share = matrix.at(h, r, i + skip);
       all[i] += share;
-      if (r === row) one[i] += share;
+      if (r === row && h === card.head) one[i] = share;
     }
     const self = steps.setName(step, matrix) === steps.setName(step, matrix, "columns") && row >= skip ? row - skip : null;
-    const own = [map(one, grid, self), steps.say("attendedByRow", steps.rowName(card, matrix, row) || steps.say("theImage"))];
-    return rows === 1 ? [own] : [[map(all, grid), steps.say("attendedByAll")], own];
+    const own = [map(one, grid, self, picture(steps.engine.seen ?? steps.engine.pixels, steps.about.input)), steps.say("attendedByRow", steps.rowName(card, matrix, row) || steps.say("theImage"), steps.say("head", card.head + 1))];
+    return rows === 1 ? [own] : [own, [map(all, grid), steps.say("attendedByAll")]];
   },
   async classes({matrix}, steps) {
     const {heads, rows, columns, at} = matrix, found = new Set();

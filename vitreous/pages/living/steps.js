@@ -12,6 +12,7 @@ export class Steps {
     this.root = root; this.engine = engine; this.about = engine.about; this.say = say;
     this.open = new Set(); this.cells = new Map(); this.cards = [];
     this.chosen = {heads: 0, pixels: 0, map: 0, labels: 0}; // which matrix of several, by what they are
+    this.columns = new Map(); // which column, by what the columns are
     this.picked = {}; // which row, by what the rows are; "tokens" are of the encoder
     this.best = 0; // the query that found the surest object
   }
@@ -22,18 +23,18 @@ export class Steps {
     let at = 0, inside = null;
     for (const step of about.steps) {
       if (step.group === null) inside = null;
-      else if (String(inside?.group) !== String(step.group)) inside = this.group(step.group);
+      else if (String(inside?.group) !== String(step.group)) inside = this.group(step.group, at + 1);
       const card = this.card(step, ++at, lang);
       (inside ? inside.body : this.root).append(card.root);
       this.cards.push(card);
     }
-    this.draw();
+    return this.draw();
   }
-  group([kind, number]) {
-    const {say} = this, id = `${kind} ${number}`;
+  group([kind, number], first) {
+    const {say} = this, id = `${kind} ${number}`, last = first - 1 + this.about.steps.filter(({group}) => String(group) === String([kind, number])).length;
     const body = element("div", {className: "inside"});
     const root = element("details", {className: "block", open: this.open.has(id)},
-      element("summary", {}, element("b", {}, say(kind, number + 1)), " ", element("span", {className: "soft"}, say(kind + "Is"))), body);
+      element("summary", {}, element("b", {}, say(kind, number + 1)), " ", element("span", {className: "soft"}, say(kind + "Is"), say("comma"), say("stepsFrom", first, last))), body);
     root.addEventListener("toggle", () => { this.mark(id, root.open); this.draw(); });
     this.root.append(root);
     return {group: [kind, number], body};
@@ -43,23 +44,34 @@ export class Steps {
     const {say, about} = this, id = `step ${place}`;
     const parts = {
       shape: element("span", {className: "shape"}), canvas: element("canvas", {tabIndex: 0, role: "img"}),
-      heads: element("div", {className: "heads"}), pictures: element("div", {className: "pictures"}), cell: element("div", {className: "cell"}), scale: element("div", {className: "soft small"}),
+      heads: element("div", {className: "heads"}), pictures: element("div", {className: "pictures"}), cell: element("div", {className: "cell"}), scale: element("div", {className: "soft small"}), numbers: element("div", {className: "numbers"}),
     };
+    parts.numbers.append(element("div", {}, parts.heads, element("div", {className: "matrix"}, parts.canvas), parts.scale), parts.cell);
     const source = step.source && element("p", {className: "source"}, element("code", {}, step.source.code),
       element("span", {className: "soft"}, ` ${step.source.file}:${step.source.line}`));
     const equation = element("div", {className: "equation"});
     equation.innerHTML = step.equation; // our own, from steps.toml
     const root = element("details", {className: "step", open: this.open.has(id)},
       element("summary", {}, element("span", {className: "place"}, String(place)), element("b", {}, step.key === "other" ? `${step.title[lang]}: ${step.output}` : step.title[lang]), " ", parts.shape),
-      element("p", {}, step.why[lang]), equation, ...(source ? [source] : []), parts.pictures, parts.heads,
-      element("div", {className: "matrix"}, parts.canvas), parts.scale, parts.cell);
+      element("p", {}, step.why[lang]), equation, ...(source ? [source] : []), parts.pictures, parts.numbers);
     const card = {step, place, id, root, parts, chosen: this.cells.get(id) ?? null};
     root.addEventListener("toggle", () => { this.mark(id, root.open); this.draw(); });
     parts.canvas.addEventListener("pointerdown", event => this.point(card, event));
     parts.canvas.addEventListener("keydown", event => this.key(card, event));
-    const shape = about.outputs[about.same[step.output] ?? step.output];
+    const [c, h, w] = about.input, shape = {image: [1, h, w, c], answer: [1, about.labels.length]}[step.key] ?? about.outputs[about.same[step.output] ?? step.output];
     if (shape) parts.shape.textContent = shape.slice(shape.length > 2 ? 1 : 0).join(" × ");
     return card;
+  }
+  // Opens one step, with a column chosen, or one block; closes all others; gives its place in the page.
+  async show(key, block, column) {
+    const card = this.cards.find(({step}) => key === undefined ? step.group?.[1] === block : step.key === key && (block === undefined || !step.group || step.group[1] === block));
+    if (!card) return null;
+    this.open = new Set([...(key === undefined ? [] : [card.id]), ...(card.step.group ? [card.step.group.join(" ")] : [])]);
+    await this.build();
+    const shown = this.cards[card.place - 1];
+    if (key === undefined) return shown.root.closest("details.block");
+    if (column !== undefined && shown.matrix) this.choose(shown, shown.chosen[0], column);
+    return shown.root;
   }
   visible(card) { return card.root.open && (!card.root.parentElement.closest("details") || card.root.parentElement.closest("details").open); }
   // What the rows or the columns of a step are: a name in about.sets, and what is known of it.
@@ -75,7 +87,7 @@ export class Steps {
     return name === "patches" ? {grid, before: []} : this.about.sets[name] ?? null;
   }
   set(step, matrix, side = "rows") { return this.setOf(this.setName(step, matrix, side)); }
-  nameIn(name, i) { // in words
+  nameIn(name, i, short = false) { // in words
     const {say} = this, set = this.setOf(name);
     if (name === "queries") return say("queryNumber", i + 1);
     if (name === "edges") return say("edges")[i];
@@ -84,7 +96,7 @@ export class Steps {
     if (i < before.length) return before[i].label === undefined ? before[i] : this.label(before[i].label);
     const place = i - (name === "tokens" ? this.about.prefix : before.length);
     if (place < 0) return say("tokenNumber", i + 1);
-    return say(name === "map" ? "thePlace" : "patchAt", Math.floor(place / w) + 1, place % w + 1);
+    return say(name === "map" ? "thePlace" : short ? "patchShort" : "patchAt", Math.floor(place / w) + 1, place % w + 1);
   }
   label(number) { return number < 0 ? this.say("noObject") : this.about.labels[number] ?? String(number); }
   token(i) { return this.nameIn("tokens", i); }
@@ -93,11 +105,11 @@ export class Steps {
     const name = this.setName(card.step, matrix);
     return name ? this.nameIn(name, row) : matrix.rows === 1 ? "" : this.say("row", row + 1);
   }
-  columnName(card, matrix, column) {
+  columnName(card, matrix, column, short = false) {
     if (["head", "answer"].includes(card.step.key)) return this.label(column);
     const name = this.setName(card.step, matrix, "columns");
-    if (name && !matrix.map) return this.nameIn(name, column);
-    return this.say(matrix.pixels || matrix.map ? "column" : "number", column + 1);
+    if (name && !matrix.map) return this.nameIn(name, column, short);
+    return short ? String(column + 1) : this.say(matrix.pixels || matrix.map ? "column" : "number", column + 1);
   }
   async draw() {
     if (!this.engine.pixels) return;
@@ -135,7 +147,11 @@ export class Steps {
     const {matrix, step} = card, {heads} = matrix, {say} = this;
     const kind = matrix.pixels ? "pixels" : matrix.map ? (step.columns === "labels" ? "labels" : "map") : "heads";
     const nameOf = h => kind === "labels" ? this.label(h) : kind === "map" ? say("channelNumber", h + 1) : kind === "pixels" ? (heads === 3 ? say("channel")[h] : say("row", h + 1)) : say("head", h + 1);
-    const choose = h => { this.chosen[kind] = h; this.draw(); };
+    const choose = h => {
+      this.chosen[kind] = h;
+      if (kind === "heads" && this.setName(step, matrix) === "tokens") this.chose(undefined, h);
+      this.draw();
+    };
     card.head = Math.min(this.chosen[kind], heads - 1);
     card.query = matrix.query;
     card.parts.heads.replaceChildren();
@@ -165,6 +181,7 @@ export class Steps {
     const size = Math.max(1, Math.min(Math.floor(880 / wide), strip ? 22 : Math.max(1, Math.floor(520 / tall)), 26));
     const canvas = parts.canvas, context = canvas.getContext("2d");
     canvas.width = wide * size; canvas.height = tall * size; card.size = size;
+    parts.numbers.style.setProperty("--wide", canvas.width + "px"); parts.numbers.style.setProperty("--ratio", wide / tall);
     const small = context.createImageData(wide, tall);
     for (let r = 0; r < tall; r++) for (let c = 0; c < wide; c++) {
       const column = strip ? r * wide + c : c;
@@ -181,6 +198,7 @@ export class Steps {
     card.chosen ??= this.first(card);
     const own = this.rowOf(card);
     if (own !== null) card.chosen = [own, card.chosen[1]];
+    card.chosen = [card.chosen[0], this.columnOf(card)];
     const [row, column] = card.chosen = [Math.min(card.chosen[0], rows - 1), Math.min(card.chosen[1], columns - 1)];
     const [y, x] = strip ? [Math.floor(column / wide), column % wide] : [row, column];
     for (const [ink, inset, line] of [["#000", 0, Math.max(2, size / 6)], ["#ffd400", 1, Math.max(1, size / 8)]]) {
@@ -188,7 +206,21 @@ export class Steps {
       context.strokeRect(x * size + inset - (size < 6 ? 2 : 0), y * size + inset - (size < 6 ? 2 : 0), Math.max(size, size < 6 ? 5 : size) - 2 * inset, Math.max(size, size < 6 ? 5 : size) - 2 * inset);
     }
     canvas.setAttribute("aria-label", this.say("matrixIs", rows, columns));
-    parts.scale.textContent = isShare ? this.say("shareScale", number(largest)) : matrix.pixels ? this.say("pixelScale") : this.say("signedScale", number(least), number(largest));
+    parts.scale.textContent = this.axes(card) + (isShare ? this.say("shareScale", number(largest)) : matrix.pixels ? this.say("pixelScale") : this.say("signedScale", number(least), number(largest)));
+  }
+  axes({matrix, step}) { // what stands in the rows and columns
+    const {say} = this, {rows, columns} = matrix, [down, across] = ["rows", "columns"].map(side => this.setName(step, matrix, side));
+    const words = say("each");
+    return words[down] ? say("axes", rows, words[down], columns, words[across] ?? words.numbers) + say("between") : "";
+  }
+  // The chosen column is the same in all steps whose columns are the same: tokens, or numbers of vectors of one length.
+  columnsName({matrix, step}) { return matrix.pixels || matrix.map ? null : this.setName(step, matrix, "columns") ?? String(matrix.columns); }
+  columnOf(card) {
+    const {matrix, step, head, chosen: [row, column]} = card, kept = this.columns.get(this.columnsName(card));
+    if (kept !== undefined || !["scores", "scaled", "weights", "probe"].includes(step.key)) return kept ?? column;
+    let best = 0; // until one is chosen: where the row's attention goes most
+    for (let c = 1; c < matrix.columns; c++) if (matrix.at(head, row, c) > matrix.at(head, row, best)) best = c;
+    return best;
   }
   first(card) { // the cell that is open at the beginning: of the class token, or of a patch in the middle
     const {rows, columns} = card.matrix;
@@ -247,9 +279,10 @@ export class Steps {
     if (row < 0 || column < 0 || row >= rows || column >= columns) return;
     card.chosen = [row, column];
     this.cells.set(card.id, card.chosen);
+    const across = this.columnsName(card);
+    if (across !== null) this.columns.set(across, column);
     const name = this.setName(card.step, card.matrix), before = this.picked.tokens;
-    if (name === null) { this.paint(card); this.explain(card); return; }
-    this.pick(name, row);
+    if (name !== null) this.pick(name, row);
     if (this.picked.tokens !== before) this.chose(this.picked.tokens);
     this.draw();
   }
@@ -257,12 +290,14 @@ export class Steps {
   async explain(card) {
     const {matrix, chosen: [row, column], head} = card, {say} = this;
     const value = matrix.at(head, row, column), rowName = this.rowName(card, matrix, row);
-    const where = [rowName, this.columnName(card, matrix, column)].filter(Boolean).join(say("comma"));
+    const shortRow = this.nameIn(this.setName(card.step, matrix), row, true) ? r => this.nameIn(this.setName(card.step, matrix), r, true) : matrix.rows > 1 ? r => String(r + 1) : () => "";
+    const where = [rowName, this.columnName(card, matrix, column)].filter(Boolean).join(["scores", "scaled", "weights"].includes(card.step.key) ? " → " : say("comma"));
     const near = element("table", {className: "near"});
-    const first = Math.max(0, Math.min(row - 2, matrix.rows - 5)), left = Math.max(0, Math.min(column - 3, matrix.columns - 7));
+    const first = Math.max(0, Math.min(row - 2, matrix.rows - 5)), many = Math.min(matrix.columns, this.root.clientWidth < 480 ? 5 : 7), left = Math.max(0, Math.min(column - (many >> 1), matrix.columns - many));
+    near.append(element("tr", {}, element("th"), ...Array.from({length: many}, (_, i) => element("th", {}, this.columnName(card, matrix, left + i, true)))));
     for (let r = first; r < Math.min(matrix.rows, first + 5); r++) {
-      const line = element("tr");
-      for (let c = left; c < Math.min(matrix.columns, left + 7); c++) {
+      const line = element("tr", {}, element("th", {}, shortRow(r)));
+      for (let c = left; c < left + many; c++) {
         const cell = element("td", {className: r === row && c === column ? "here" : ""}, number(matrix.at(head, r, c)));
         cell.addEventListener("click", () => this.choose(card, r, c));
         line.append(cell);
@@ -276,13 +311,13 @@ export class Steps {
       element("p", {className: "where"}, where, ": ", element("b", {}, number(value))), element("div", {className: "wide"}, near),
       ...(made ? [this.shown(made, value)] : []));
   }
-  shown({terms, text, total, note, pictures, count, sum}, value) {
+  shown({terms, headings, text, total, note, pictures, count, sum, rest = "largestOf"}, value) {
     const {say} = this, body = element("div", {className: "made"});
     body.append(element("p", {}, element("b", {}, say("makes")), " ", text));
     if (pictures) body.append(pictures);
     if (terms) {
       const table = element("table", {className: "terms"}), most = terms.reduce((a, t) => Math.max(a, Math.abs(t.value)), 1e-12);
-      table.append(element("tr", {}, ...["", say("left"), say("right"), say("product")].map(t => element("th", {}, t))));
+      table.append(element("tr", {}, ...["", ...headings].map(t => element("th", {}, t))));
       for (const t of terms) {
         const bar = element("i", {className: "term"});
         bar.style.width = 100 * Math.abs(t.value) / most + "%"; bar.style.background = t.value < 0 ? "var(--minus)" : "var(--plus)";
@@ -292,11 +327,10 @@ export class Steps {
         const others = sum - terms.reduce((a, t) => a + t.value, 0);
         table.append(element("tr", {}, element("td", {}, say("others", count - terms.length)), element("td"), element("td"), element("td", {className: "num"}, number(others))));
       }
-      const rest = count > terms.length ? say("largestOf", terms.length, count) : say("allOf", count);
-      body.append(element("p", {className: "soft small"}, rest), element("div", {className: "wide"}, table));
+      body.append(element("p", {className: "soft small"}, count > terms.length || rest !== "largestOf" ? say(rest, terms.length, count) : say("allOf", count)), element("div", {className: "wide"}, table));
     }
     const apart = Math.abs(total - value), right = apart <= 2e-3 * Math.max(1, Math.abs(value));
-    body.append(element("p", {className: "total"}, note ? note + " " : "", element("b", {}, "= " + number(total)), " ", right ? "✓" : `≠ ${number(value)}`));
+    body.append(element("p", {className: "total"}, note ? note.replaceAll("+ -", "− ") + " " : "", element("b", {}, "= " + number(total)), " ", right ? "✓" : `≠ ${number(value)}`));
     return body;
   }
   made(card, head, row, column) { return madeOf(this, card, head, row, column); }

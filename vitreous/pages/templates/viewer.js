@@ -200,7 +200,7 @@ export function openViewer(root, given, {say, prefix = "", first = null, before 
     const own = state.token === null ? patchOf(found) : -1;
     const who = own >= 0 ? say("patch", place(own, found.grid)) : capital(tokens[state.token] ?? "");
     if (state.what === "attention") {
-      let rest = data.prefix ? say("toTokens", percent(found.rest)) : "";
+      let rest = tokens.length === 1 ? say("toToken", percent(found.rest), tokens[0]) : data.prefix ? say("toTokens", percent(found.rest)) : "";
       if (found.padding > 0.005) rest += say("toPadding", percent(found.padding));
       return say("attends", who, there, share, rest);
     }
@@ -301,8 +301,10 @@ export function openViewer(root, given, {say, prefix = "", first = null, before 
     hint: say("hint") + more + say("stop"), state,
     picture(url) { at("picture").src = url; draw(); },
     onTap(what) { tapped = what; },
-    select(token) { // from elsewhere in the page
-      if (token === (state.token ?? data.prefix + patchOf(finest))) return;
+    select(token, head = state.head, layer = state.layer) { // from elsewhere in the page
+      const own = state.token ?? data.prefix + patchOf(finest), other = state.object === null && (String(head) !== state.head || layer !== state.layer);
+      if (other) view(layer, String(head));
+      if ((token ?? own) === own) { if (other) draw(); return; }
       if (token < data.prefix) { state.token = token; draw(); } else choose(Math.floor((token - data.prefix) / data.grid[1]), (token - data.prefix) % data.grid[1]);
     },
   };

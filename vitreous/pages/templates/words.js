@@ -1,5 +1,5 @@
 // What pages say. The words are in words.toml, in English and Chinese: the browser's language decides, and a reader can switch.
-const LANGUAGES = {en: "English", zh: "中文"};
+export const LANGUAGES = {en: "English", zh: "中文"};
 
 // What a reader has chosen is kept for the next time, where the browser keeps anything for this page.
 const KEPT = "vitreous-language";
@@ -28,8 +28,9 @@ export function translate(root, say) { // what the HTML names
   for (const each of root.querySelectorAll("[data-placeholder]")) each.placeholder = say(each.dataset.placeholder);
 }
 
-// Fills the page's select #language; `change(say)` is called now, and whenever another language is chosen.
-export function speak(words, change = () => {}) {
+// Fills the page's select #language; `change(say)` is called now, and whenever another language is chosen. Gives a function
+// that takes another language without remembering it.
+export function speak(words, change = () => {}, first = preferred()) {
   const select = document.getElementById("language");
   const use = language => {
     const say = speaker(words, language);
@@ -40,5 +41,6 @@ export function speak(words, change = () => {}) {
   };
   select.append(...Object.entries(LANGUAGES).map(([value, name]) => new Option(name, value)));
   select.addEventListener("input", () => { remember(select.value); use(select.value); });
-  use(preferred());
+  use(first);
+  return use;
 }
