@@ -38,7 +38,7 @@ PATCHES = 5
 @styled
 def readings() -> Figure:
     """Three ways from the tokens behind the last block to what the head reads."""
-    figure = new_figure(5.6, 1.9)
+    figure = new_figure(5.6, 1.5)
     for place, kind in enumerate(("class token", "mean", "both")):
         axes = figure.add_subplot(1, 3, place + 1)
         _reading(axes, first=kind != "mean", others=kind != "class token")
