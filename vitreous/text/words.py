@@ -109,7 +109,7 @@ def _from_lines(lines: Sequence[str]) -> ClassWords:
         first, other = lines[with_id.index(True)], lines[with_id.index(False)]
         raise DataError(
             f"class {first[:80]!r} has an id before its colon, and {other[:80]!r} has none: give "
-            "all of them one, or none"
+            "all of them one, or none; in a .json file ids stand apart from words"
         )
     ids = [match[1] if match else str(i) for i, match in enumerate(matches)]
     texts = [match[2] if match else line for match, line in zip(matches, lines, strict=True)]
