@@ -243,6 +243,39 @@ def test_every_cell_of_a_model_that_is_changed(shown):
         every_cell_is_made_as_it_says(shown)
 
 
+ROTARY = {"kind": "rotary", "layout": "halves"}
+POSITIONS = {
+    "relative": ("relative", {"scale"}),
+    "conditional": ("conditional", {"neighbours", "sum"}),
+    "rotary": (ROTARY, {"turn"}),
+    "both": ("learned-1d+rotary", {"turn", "learned"}),
+}
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_positions_of_other_kinds(chromium, tmp_path, kind):
+    """Every cell, also where positions have changed places; and torch gives the same answers."""
+    position, kinds = POSITIONS[kind]
+    pre = Preprocess(image_size=8, channels=1, mean=(0.3,), std=(0.37,))
+    predictor = predictor_of(pre, names=list("0123456789"), **PLAIN, position=position)
+    image = digits(1)[0]
+    with opened(chromium, write_page(tmp_path / "page.html", predictor, [image])) as page:
+        assert kinds <= every_cell_is_made_as_it_says(page)
+        page.evaluate(CHANGE, {"position_order": [1, 0, 3, 2]})
+        assert kinds <= every_cell_is_made_as_it_says(page)
+        plain = torch_answer(predictor, image)["logits"]
+        for name, given in changes_of(predictor.model).items():
+            wanted = torch_answer(predictor, image, given)["logits"]
+            assert_alike(ask(page, image, ["logits"], given), {"logits": wanted})
+            if "order" in name or name == "position":
+                moved = abs(wanted - plain).max() / abs(plain).max()
+                assert moved < 1e-4 if name == "both orders" else moved > 1e-3, name
+        for button in ("off", "Undo all changes"):
+            page.get_by_role("button", name=button, exact=True).click()
+            settled(page)
+        assert page.locator("#changed").is_hidden()
+
+
 def test_a_step_shows_equation_source_and_shape(shown):
     card = shown.locator("#steps details.step", has_text="softmax").first
     assert card.locator("math").count() == 1

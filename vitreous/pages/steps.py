@@ -104,13 +104,17 @@ def attention_steps(
     group: Group,
     *,
     qkv: list[tuple[str, How]],
-    biased: bool = False,
+    bias: str | None = None,
     rows: str | None = None,
     columns: str | None = None,
     picture: str | None = None,
 ) -> list[dict[str, Any]]:
     """The steps of an attention, whose outputs are called `name` and whose parameters `weights`,
-    from queries, keys and values (their words, and what makes them) to W_O."""
+    from queries, keys and values (their words, and what makes them) to W_O; `bias` is an output
+    that is added to the scores."""
+    plus = {} if bias is None else {"plus": bias}
+    with_bias = ("frac(q k^T)(sqrt(d)) + B", "A = softmax ( frac(q k^T)(sqrt(d)) + B )")
+    equations = (None, None) if bias is None else with_bias
     scale = {"kind": "scale", "of": f"{name}.scores", "by": module.scale}
     join = {**makers.linear("", f"{weights}.projection"), "kind": "join", "of": f"{name}.heads"}
     sides = {"q": rows, "k": columns, "v": columns}
@@ -127,13 +131,14 @@ def attention_steps(
             how={"kind": "scores", "of": [f"{name}.q", f"{name}.k"]},
             **on,
         ),
-        step("scaled", f"{name}.scaled", group, how=None if biased else scale, **on),
+        step("scaled", f"{name}.scaled", group, how=scale | plus, equation=equations[0], **on),
         step(
             "weights",
             f"{name}.weights",
             group,
             how={"kind": "softmax", "of": f"{name}.scaled"},
             picture=picture,
+            equation=equations[1],
             **on,
         ),
         step(

@@ -311,7 +311,7 @@ export class Steps {
       element("p", {className: "where"}, where, ": ", element("b", {}, number(value))), element("div", {className: "wide"}, near),
       ...(made ? [this.shown(made, value)] : []));
   }
-  shown({terms, headings, text, total, note, pictures, count, sum, rest = "largestOf"}, value) {
+  shown({terms, headings, text, total, note, pictures, count, sum, more, rest = "largestOf"}, value) {
     const {say} = this, body = element("div", {className: "made"});
     body.append(element("p", {}, element("b", {}, say("makes")), " ", text));
     if (pictures) body.append(pictures);
@@ -330,7 +330,7 @@ export class Steps {
       body.append(element("p", {className: "soft small"}, count > terms.length || rest !== "largestOf" ? say(rest, terms.length, count) : say("allOf", count)), element("div", {className: "wide"}, table));
     }
     const apart = Math.abs(total - value), right = apart <= 2e-3 * Math.max(1, Math.abs(value));
-    body.append(element("p", {className: "total"}, note ? note.replaceAll("+ -", "− ") + " " : "", element("b", {}, "= " + number(total)), " ", right ? "✓" : `≠ ${number(value)}`));
+    body.append(element("p", {className: "total"}, note ? note.replaceAll("+ -", "− ") + " " : "", element("b", {}, "= " + number(total)), " ", right ? "✓" : `≠ ${number(value)}`), ...(more ? [element("p", {className: "soft"}, more)] : []));
     return body;
   }
   made(card, head, row, column) { return madeOf(this, card, head, row, column); }
