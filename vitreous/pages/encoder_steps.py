@@ -16,6 +16,7 @@ STAGES = {
     **{"pool": "pool", "head": "head"},
 }
 """The words for what is inside an encoder that is not taken apart, by its first name."""
+IN_RASTER = ("layers/sines.py", "Sines1d.forward", "table = _sines(")
 ANGLES = ("position.angles", "position.rotary.angles")
 
 
@@ -49,7 +50,9 @@ def vit_steps(core: ViT, makers: Makers) -> list[dict[str, Any]]:
     if has("position.table"):
         learned = config.position.kind.startswith("learned-1d")
         how = {"kind": "learned"} if learned else None
-        steps.append(step("table", "position.table", how=how, picture="alike"))
+        key = "sines" if config.position.kind.startswith("sines") else "table"
+        source = IN_RASTER if config.position.kind == "sines-1d" else None
+        steps.append(step(key, "position.table", how=how, picture="alike", source=source))
     if has("position"):
         of = [before, "position.table"]
         sum_of = {"kind": "sum", "of": of} if has("position.table") else None

@@ -1,6 +1,6 @@
 // What makes one cell of a step: the largest of the products that are added up, or the few numbers that it comes from.
 import {element} from "../templates/viewer.js";
-import {ACTIVATIONS, number} from "./matrices.js";
+import {ACTIVATIONS, below, number} from "./matrices.js";
 import {filter} from "./pictures.js";
 
 function gateOf(steps, card) { // what an intervention multiplies this output by
@@ -34,7 +34,10 @@ export async function madeOf(steps, card, head, row, column) {
         const k = Math.floor(i / (ph * pw)), y = Math.floor(i / pw) % ph, x = i % pw;
         return keep * (engine.pixels[(k * h + top + y) * w + left + x] / 255 - mean[k % mean.length]) / std[k % std.length];
       };
-      const found = dot(n, pixel, i => weight.data[column * n + i], i => say("pixelAt", Math.floor(i / (ph * pw)) + 1, Math.floor(i / pw) % ph + 1, i % pw + 1));
+      const found = dot(n, pixel, i => weight.data[column * n + i], i => {
+        const k = Math.floor(i / (ph * pw)), channel = c === 1 ? "" : (c === 3 ? say("channel")[k] : say("channelNumber", k + 1)) + say("comma");
+        return say("pixelAt", channel, Math.floor(i / pw) % ph + 1, i % pw + 1);
+      });
       const b = bias ? bias.data[column] : 0;
       const pictures = element("div", {className: "filters"}, filter(pixel, c, ph, pw, say("thePatch")), element("span", {className: "times"}, "·"),
         filter(i => weight.data[column * n + i], c, ph, pw, say("theFilter", column + 1)));
@@ -117,7 +120,8 @@ export async function madeOf(steps, card, head, row, column) {
     }
     case "activation": {
       const x = await of(how.of), v = x.at(0, row, column);
-      return {text: say("howActivation", how.name, number(v)), total: ACTIVATIONS[how.name](v), note: `${how.name}(${number(v)})`};
+      const text = say("howActivation", how.name, number(v)), gelu = how.name === "gelu";
+      return {text: gelu ? text + say("between") + say("phiIs") : text, total: ACTIVATIONS[how.name](v), note: gelu ? `${number(v)} · Φ(${number(v)}) = ${number(v)} · ${number(below(v))}` : `${how.name}(${number(v)})`};
     }
     case "learned": return {text: say("howToken"), total: card.matrix.at(0, row, column), note: engine.changes.position?.[0] === 0 ? "× 0" : ""};
     case "stack": {
