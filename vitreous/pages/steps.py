@@ -25,6 +25,8 @@ Group = tuple[str, int] | None
 """The layer that a step is inside: a key of [living] in words.toml, and its number from 0."""
 EQUATIONS = {"relu": "ReLU(x) = max(0, x)", "gelu": "GELU(x) = x Φ(x)"}
 """Of activations; others are named without one."""
+TURNED = "{0} = R_θ ( LN(z) W_{0} + b_{0} )"
+"""Of queries and keys with rotary positions."""
 
 
 def step(
@@ -119,7 +121,14 @@ def attention_steps(
     join = {**makers.linear("", f"{weights}.projection"), "kind": "join", "of": f"{name}.heads"}
     sides = {"q": rows, "k": columns, "v": columns}
     found = [
-        step(key, f"{name}.{part}", group, how=how, rows=sides[part])
+        step(
+            key,
+            f"{name}.{part}",
+            group,
+            how=how,
+            rows=sides[part],
+            equation=TURNED.format(part) if how and how["kind"] == "turn" else None,
+        )
         for part, (key, how) in zip("qkv", qkv, strict=True)
     ]
     on: dict[str, Any] = {"rows": rows, "columns": columns}

@@ -61,6 +61,12 @@ function canvasWith(picture, [, h, w], draw) { // the image, and something over 
   image.src = picture;
   return canvas;
 }
+function maskOver(context, {dims: [,, h, w], data}, query, colour) { // of one object: where its logits are above zero
+  const {width, height} = context.canvas;
+  context.globalAlpha = 0.45; context.fillStyle = colour;
+  for (let i = 0; i < h * w; i++) if (data[query * h * w + i] > 0) context.fillRect(i % w * width / w, Math.floor(i / w) * height / h, width / w, height / h);
+  context.globalAlpha = 1;
+}
 // What is found, the surest first: objects with their queries and boxes.
 export function objectsIn({logits, boxes}, about) {
   const [, q, k] = logits.dims, classes = about.labels.length, found = [];
@@ -88,6 +94,7 @@ export const DRAWN = {
   objects(found, picture, about, say) {
     const all = objectsIn(found, about), sure = sureOf(all, about);
     const canvas = canvasWith(picture, about.input, (context, {width, height}) => {
+      if (found.masks) for (const {query, best} of sure) maskOver(context, found.masks, query, ink(best));
       context.font = "bold 18px system-ui"; context.lineWidth = 3;
       for (const {best, score, box: [x, y, w, h]} of sure.slice(0, 50)) {
         const text = `${about.labels[best]} ${percent(score)}`, left = Math.max(0, (x - w / 2) * width), top = Math.max(0, (y - h / 2) * height), wide = context.measureText(text).width + 8;
