@@ -7,7 +7,7 @@ import copy
 import json
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vitreous.course import DIGITS
 from vitreous.course.draws import bound
@@ -104,7 +104,7 @@ def key_bias_difference(lang: Language = "en") -> str:
     images = _digits()[0].double()
     with torch.no_grad():
         before = model(images)
-        for block in model.blocks:
+        for block in _blocks(model):
             block.attention.qkv.bias.unflatten(0, (3, -1))[1] = 0
         return bound((model(images) - before).abs().max().item(), lang)
 
@@ -133,7 +133,7 @@ def norm_influence(norm: Literal["layer", "batch"]) -> str:
     from vitreous.layers.uncommon import BatchNorm
 
     model, (images, _) = _model(), _digits()
-    made = model.blocks[0].norm1 if norm == "layer" else BatchNorm(model.config.dim)
+    made = _blocks(model)[0].norm1 if norm == "layer" else BatchNorm(model.config.dim)
     with torch.no_grad():
         z, _ = model.embed(images[:8])
         alone, together = made(z[:1])[0], made(z)[0]
@@ -147,7 +147,7 @@ def heaviest_adds_most() -> str:
     import torch
 
     model = _model()
-    block = model.blocks[-1]
+    block = _blocks(model)[-1]
     attention = block.attention
     with torch.no_grad():
         x = model.encode(*model.embed(_digits()[0]), 0, len(model.blocks) - 1)
@@ -163,26 +163,26 @@ def heaviest_adds_most() -> str:
 
 
 def _unscaled(model: ViT) -> None:
-    for block in model.blocks:
+    for block in _blocks(model):
         block.attention.scale = 1.0
 
 
 def _tanh(model: ViT) -> None:
     from torch import nn
 
-    for block in model.blocks:
+    for block in _blocks(model):
         block.mlp.activation = nn.GELU(approximate="tanh")
 
 
 def _relu(model: ViT) -> None:
     from torch import nn
 
-    for block in model.blocks:
+    for block in _blocks(model):
         block.mlp.activation = nn.ReLU()
 
 
 def _one_head(model: ViT) -> None:
-    for block in model.blocks:
+    for block in _blocks(model):
         attention = block.attention
         attention.heads, attention.head_dim = 1, attention.heads * attention.head_dim
         attention.scale = attention.head_dim**-0.5
@@ -223,6 +223,11 @@ def _model(size: int = SIZE) -> ViT:
     model = _predictor(size).model
     assert isinstance(model, ViT)
     return model
+
+
+def _blocks(model: ViT) -> list[Any]:
+    """A module's parts have no types."""
+    return list(model.blocks)
 
 
 @cache
@@ -266,7 +271,7 @@ def _scores() -> list[Tensor]:
     found: list[Tensor] = []
     with torch.no_grad():
         x, _ = model.embed(_digits()[0])
-        for block in model.blocks:
+        for block in _blocks(model):
             attention = block.attention
             q, k, _ = attention.split(attention.qkv(block.norm1(x)))
             found += (q @ k.mT * attention.scale).unbind(dim=1)
