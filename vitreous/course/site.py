@@ -21,9 +21,10 @@ from vitreous.course.html import (
     cards_of,
     coloured,
     inline,
+    links,
     markdown,
 )
-from vitreous.course.myths import CLAIM, TRUTH, measured_myths
+from vitreous.course.myths import CLAIM, TRUTH, Myth, measured_myths
 from vitreous.course.text import LANGUAGES, Chapter, Language, chapters
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.pages.page_file import write_page
@@ -128,7 +129,10 @@ def side_by_side(english: Chapter, chinese: Chapter, number: int) -> str:
     """Both languages of a chapter, section beside section."""
     rows = []
     for one, other in zip(english.sections, chinese.sections, strict=True):
-        texts = (Pages(english).section(one.blocks), Pages(chinese).section(other.blocks))
+        texts = [
+            Pages(each, f"../{each.language}/").section(section.blocks)
+            for each, section in ((english, one), (chinese, other))
+        ]
         rows.append((one.id, (one.title, other.title), texts))
     return render(
         "course_both.html",
@@ -194,17 +198,25 @@ def glossary_page(words: Words, told: tuple[Chapter, ...]) -> Page:
 
 
 def myths_page(words: Words, told: tuple[Chapter, ...]) -> Page:
-    stems = {each.number: each.stem for each in told}
-    tones = {"true": "good", "false": "bad", "depends": "warn"}
-    rows = "".join(
-        f'<aside class="study {tones[each.verdict]}" id="{each.id}"><header>'
-        f"<strong>{inline(each.text(CLAIM, words.language))}</strong>"
-        f"<b>{words(each.verdict)}</b></header>{markdown(each.text(TRUTH, words.language))}"
-        f'<p class="soft">{words("command")}: <code>{escape(each.command)}</code> · '
-        f'<a href="{stems[each.chapter]}.html">{words("chapter", each.chapter)}</a></p></aside>'
-        for each in measured_myths()
+    parts = []
+    for chapter in told:
+        myths = [each for each in measured_myths() if each.chapter == chapter.number]
+        if myths:
+            parts.append(
+                f'<section><h2><a href="{chapter.stem}.html">{chapter.number} {chapter.title}</a>'
+                f"</h2>{''.join(_myth(each, words, told) for each in myths)}</section>"
+            )
+    return Page("myths", words("myths"), f"<p>{words('mythsIntro')}</p>{''.join(parts)}")
+
+
+def _myth(myth: Myth, words: Words, told: tuple[Chapter, ...]) -> str:
+    tone = {"true": "good", "false": "bad", "depends": "warn"}[myth.verdict]
+    claim, truth = (myth.text(part, words.language) for part in (CLAIM, TRUTH))
+    return (
+        f'<aside class="study {tone}" id="{myth.id}"><header><strong>{inline(claim)}</strong>'
+        f"<b>{words(myth.verdict)}</b></header>{markdown(truth, links(told))}"
+        f'<p class="soft">{words("command")}: <code>{escape(myth.command)}</code></p></aside>'
     )
-    return Page("myths", words("myths"), f"<p>{words('mythsIntro')}</p>{rows}")
 
 
 # ---- the documentation
@@ -249,17 +261,20 @@ def _to_site(found: re.Match[str], page: Path, written: Language) -> str:
     if target.parent.name == "images":
         to = f"../../images/{target.name}"
     elif target.suffix == ".md" and target.is_relative_to(documentation().resolve()):
-        to = f"{_folder(target, written)}{target.stem}.html{found['anchor'] or ''}"
+        to = f"{_folder(target, written, bool(found['anchor']))}{target.stem}.html"
+        to += found["anchor"] or ""
     else:
         to = "../docs.html"  # another file of the repository
     return f'{found["before"]}{to}"'
 
 
-def _folder(target: Path, written: Language) -> str:
-    """Where another page of the docs stands, seen from one in this language."""
+def _folder(target: Path, written: Language, anchored: bool) -> str:
+    """Where another page of the docs stands, seen from one in this language. An English page among
+    the Chinese ones leads to Chinese pages where there are some; their anchors are others."""
     language: Language = "zh" if target.parent.name == "zh" else "en"
     translated = docs_files("zh")[target.stem][1] == "zh"
-    return "" if language == written or not translated else f"../../{language}/docs/"
+    same = language == written and not (anchored and language == "en")
+    return "" if same or not translated else f"../../{language}/docs/"
 
 
 def docs_index(words: Words) -> Page:
