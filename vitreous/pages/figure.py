@@ -85,8 +85,8 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def svg(figure: Figure, least: float = 0.7) -> Markup:
-    """The figure as an element of a page: text stays text, colours follow the page. On a narrow page
-    it is at least so many times its own size."""
+    """The figure as an element of a page: text stays text, colours follow the page. It is at least
+    so many times its own size."""
     from markupsafe import Markup
 
     buffer = io.StringIO()
