@@ -36,6 +36,8 @@ WRAPPED = re.compile(
 UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?(?:FLOPs|MACs|B)\b)")
 TIMES = re.compile(r"(?<=\d) × (?=\d)")
 """Where a line should not end: 98.9 %, 17.6 GMACs, 197 × 768."""
+SHOWN = re.compile(r"<text\b[^>]*>([^<]+)</text>")
+"""What stands in a figure."""
 FORMULA_END = re.compile(r"(?<=</math>)(?=[，。；：、！？）”])")
 
 
@@ -248,14 +250,15 @@ class Pages:
         )
 
     def _figure(self, block: Directive) -> str:
-        from vitreous.pages.figure import svg
-
         (name,) = block.given
-        draw, labels = figure_of(self.chapter.number, name)
-        drawn = str(svg(draw(), least=1.15))
+        drawn = _drawn(self.chapter.number, name)
         if self.chapter.language == "zh":
+            _, labels = figure_of(self.chapter.number, name)
             for english, text in labels.items():
                 drawn = drawn.replace(f">{_text(english)}<", f">{_text(text)}<")
+        seen = dict.fromkeys(each for each in SHOWN.findall(drawn) if re.search(r"[^\W\d]", each))
+        label = self.words("figure", ", ".join(seen)).replace('"', "&quot;")
+        drawn = drawn.replace('role="img"', f'role="img" aria-label="{label}"', 1)
         return f'<figure class="drawn"><div class="wide">{drawn}</div></figure>'
 
     def _exercise(self, block: Directive) -> str:
@@ -277,6 +280,15 @@ class Pages:
                 f"<div>{markdown(answer)}</div></details>"
             )
         return f'<div class="cards">{"".join(rows)}</div>'
+
+
+@cache
+def _drawn(number: int, name: str) -> str:
+    """A figure, with its labels in English."""
+    from vitreous.pages.figure import svg
+
+    draw, _ = figure_of(number, name)
+    return str(svg(draw(), least=1.15))
 
 
 def _text(label: str) -> str:

@@ -65,8 +65,8 @@ def write_site(folder: Path, *, runtime: Path | None = None, log: Log = silent) 
             for page in docs_pages(language):
                 _write(folder / language / "docs" / f"{page.stem}.html", page, language, up="../")
     log("writing both languages side by side")
-    for number, (english, chinese) in enumerate(zip(*map(chapters, LANGUAGES), strict=True)):
-        write_page(folder / "both" / f"{english.stem}.html", side_by_side(english, chinese, number))
+    for english, chinese in zip(*map(chapters, LANGUAGES), strict=True):
+        write_page(folder / "both" / f"{english.stem}.html", side_by_side(english, chinese))
     images = documentation() / "images"
     shutil.copytree(images, folder / "images", dirs_exist_ok=True)
     write_page(folder / "index.html", render("course_start.html", words=[*map(Words, LANGUAGES)]))
@@ -110,9 +110,7 @@ def chapter_page(chapter: Chapter, words: Words, told: tuple[Chapter, ...]) -> P
         f"{made.section(each.blocks)}</section>"
         for each in chapter.sections
     )
-    place = told.index(chapter)
-    before = told[place - 1] if place else None
-    behind = told[place + 1] if place + 1 < len(told) else None
+    before, behind = around(chapter, told)
     return Page(
         chapter.stem,
         chapter.title,
@@ -125,7 +123,7 @@ def chapter_page(chapter: Chapter, words: Words, told: tuple[Chapter, ...]) -> P
     )
 
 
-def side_by_side(english: Chapter, chinese: Chapter, number: int) -> str:
+def side_by_side(english: Chapter, chinese: Chapter) -> str:
     """Both languages of a chapter, section beside section."""
     rows = []
     for one, other in zip(english.sections, chinese.sections, strict=True):
@@ -134,16 +132,25 @@ def side_by_side(english: Chapter, chinese: Chapter, number: int) -> str:
             for each, section in ((english, one), (chinese, other))
         ]
         rows.append((one.id, (one.title, other.title), texts))
+    before, behind = around(english, chapters("en"))
     return render(
         "course_both.html",
         title=f"{english.title} · {chinese.title}",
-        chapters=[*map(chapters, LANGUAGES)],
-        here=number,
+        number=english.number,
+        previous=before,
+        next=behind,
         questions=(english.question, chinese.question),
         rows=rows,
         stem=english.stem,
-        words=Words("en"),
+        words=[*map(Words, LANGUAGES)],
     )
+
+
+def around(chapter: Chapter, told: tuple[Chapter, ...]) -> tuple[Chapter | None, Chapter | None]:
+    """The chapters before and behind it."""
+    place = told.index(chapter)
+    before, behind = told[max(place - 1, 0) : place], told[place + 1 : place + 2]
+    return next(iter(before), None), next(iter(behind), None)
 
 
 def start_page(words: Words, told: tuple[Chapter, ...]) -> Page:
