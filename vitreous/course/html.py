@@ -171,10 +171,10 @@ def quoted(file: str, name: str) -> Quote:
 
 class Pages:
     """Makes HTML of the blocks of a chapter, in a language; `own` is where the pages of this
-    language are."""
+    language are, `live` whether the model runs in the living page."""
 
-    def __init__(self, chapter: Chapter, own: str = "") -> None:
-        self.chapter, self.own = chapter, own
+    def __init__(self, chapter: Chapter, own: str = "", *, live: bool = True) -> None:
+        self.chapter, self.own, self.live = chapter, own, live
         self.words = Words(chapter.language)
         self.env = links(chapters(chapter.language), but=chapter.number)
 
@@ -223,15 +223,18 @@ class Pages:
 
     def _live(self, block: Directive) -> str:
         options = {"only": "steps", **block.options}
+        if not self.live and options["only"] == "change":  # nothing can be changed
+            options["only"] = "steps"
         if block.given:
             options = {"step": block.given[0], **options}
         fragment = "&".join(f"{key}={value}" for key, value in options.items())
         source = escape(f"../living.html#{fragment}&lang={self.chapter.language}")
+        note = "" if self.live else f" · {self.words('stored')}"
         return (
             f'<figure class="live"><iframe loading="lazy" src="{source}" '
             f'title="{escape(self.words("live"))}"></iframe>'
             f'<figcaption><a href="{source}" target="_blank" rel="noopener">'
-            f"{escape(self.words('alone'))}</a></figcaption></figure>"
+            f"{escape(self.words('alone'))}</a>{note}</figcaption></figure>"
         )
 
     def _study(self, block: Directive) -> str:
@@ -251,14 +254,7 @@ class Pages:
 
     def _figure(self, block: Directive) -> str:
         (name,) = block.given
-        drawn = _drawn(self.chapter.number, name)
-        if self.chapter.language == "zh":
-            _, labels = figure_of(self.chapter.number, name)
-            for english, text in labels.items():
-                drawn = drawn.replace(f">{_text(english)}<", f">{_text(text)}<")
-        seen = dict.fromkeys(each for each in SHOWN.findall(drawn) if re.search(r"[^\W\d]", each))
-        label = self.words("figure", ", ".join(seen)).replace('"', "&quot;")
-        drawn = drawn.replace('role="img"', f'role="img" aria-label="{label}"', 1)
+        drawn = drawn_figure(self.chapter.number, name, self.chapter.language)
         return f'<figure class="drawn"><div class="wide">{drawn}</div></figure>'
 
     def _exercise(self, block: Directive) -> str:
@@ -280,6 +276,18 @@ class Pages:
                 f"<div>{markdown(answer)}</div></details>"
             )
         return f'<div class="cards">{"".join(rows)}</div>'
+
+
+def drawn_figure(number: int, name: str, language: Language) -> str:
+    """A figure of a chapter as SVG; who cannot see it is told what stands in it."""
+    drawn = _drawn(number, name)
+    if language == "zh":
+        _, labels = figure_of(number, name)
+        for english, text in labels.items():
+            drawn = drawn.replace(f">{_text(english)}<", f">{_text(text)}<")
+    seen = dict.fromkeys(each for each in SHOWN.findall(drawn) if re.search(r"[^\W\d]", each))
+    label = Words(language)("figure", ", ".join(seen)).replace('"', "&quot;")
+    return drawn.replace('role="img"', f'role="img" aria-label="{label}"', 1)
 
 
 @cache

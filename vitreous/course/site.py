@@ -57,25 +57,27 @@ def write_site(folder: Path, *, runtime: Path | None = None, log: Log = silent) 
     """Write the course to a folder, and return its first page."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: the course is written to a folder, give another")
+    live = write_living(folder / "living.html", runtime, log)
     for language in LANGUAGES:
         log(f"writing the chapters ({language})")
         with making_folder(folder / language):
-            for page in language_pages(language):
+            for page in language_pages(language, live):
                 _write(folder / language / f"{page.stem}.html", page, language)
             for page in docs_pages(language):
                 _write(folder / language / "docs" / f"{page.stem}.html", page, language, up="../")
     log("writing both languages side by side")
     for english, chinese in zip(*map(chapters, LANGUAGES), strict=True):
-        write_page(folder / "both" / f"{english.stem}.html", side_by_side(english, chinese))
+        text = side_by_side(english, chinese, live)
+        write_page(folder / "both" / f"{english.stem}.html", text)
     images = documentation() / "images"
     shutil.copytree(images, folder / "images", dirs_exist_ok=True)
     write_page(folder / "index.html", render("course_start.html", words=[*map(Words, LANGUAGES)]))
-    write_living(folder / "living.html", runtime, log)
     return folder / "index.html"
 
 
-def write_living(path: Path, runtime: Path | None = None, log: Log = silent) -> None:
-    """The page of the digits model; with stored numbers where its runtime cannot be had."""
+def write_living(path: Path, runtime: Path | None = None, log: Log = silent) -> bool:
+    """The page of the digits model, and whether it runs there: where its runtime cannot be had, it
+    shows stored numbers. One that was given has to do."""
     from vitreous.course.model import digit, digits
     from vitreous.pages.living import living_page, stored_page
 
@@ -83,15 +85,19 @@ def write_living(path: Path, runtime: Path | None = None, log: Log = silent) -> 
     images, labels = zip(*digits_shown, strict=True)
     try:
         living_page(digits(), path, images, labels=labels, runtime=runtime, browser=False, log=log)
-    except (VitreousError, ImportError) as error:
+    except VitreousError as error:
+        if runtime is not None:
+            raise
         log(f"the model does not run in these pages, they show stored numbers: {error}")
         stored_page(digits(), path, images[0], TITLE)
+        return False
+    return True
 
 
-def language_pages(language: Language) -> list[Page]:
+def language_pages(language: Language, live: bool) -> list[Page]:
     words = Words(language)
     told = chapters(language)
-    pages = [chapter_page(chapter, words, told) for chapter in told]
+    pages = [chapter_page(chapter, words, told, live) for chapter in told]
     return [
         start_page(words, told),
         *pages,
@@ -103,8 +109,8 @@ def language_pages(language: Language) -> list[Page]:
     ]
 
 
-def chapter_page(chapter: Chapter, words: Words, told: tuple[Chapter, ...]) -> Page:
-    made = Pages(chapter)
+def chapter_page(chapter: Chapter, words: Words, told: tuple[Chapter, ...], live: bool) -> Page:
+    made = Pages(chapter, live=live)
     body = "".join(
         f'<section id="{each.id}"><h2><a href="#{each.id}">{each.title}</a></h2>'
         f"{made.section(each.blocks)}</section>"
@@ -123,12 +129,12 @@ def chapter_page(chapter: Chapter, words: Words, told: tuple[Chapter, ...]) -> P
     )
 
 
-def side_by_side(english: Chapter, chinese: Chapter) -> str:
+def side_by_side(english: Chapter, chinese: Chapter, live: bool) -> str:
     """Both languages of a chapter, section beside section."""
     rows = []
     for one, other in zip(english.sections, chinese.sections, strict=True):
         texts = [
-            Pages(each, f"../{each.language}/").section(section.blocks)
+            Pages(each, f"../{each.language}/", live=live).section(section.blocks)
             for each, section in ((english, one), (chinese, other))
         ]
         rows.append((one.id, (one.title, other.title), texts))
