@@ -24,7 +24,7 @@ from vitreous.errors import CheckpointError, HubError, did_you_mean
 from vitreous.terminal import print
 from vitreous.weights.catalog import catalog, entries_for, find_entry, meant
 from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX
-from vitreous.weights.transformers_files import PREPROCESSOR_FILES
+from vitreous.weights.transformers_preprocessor import PREPROCESSOR_FILES
 
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError

@@ -48,8 +48,8 @@ WITH_OTHER_REMEDIES = ("image_size", "channels", "window")
 class Transfer:
     """Values on their way into a model's parameters, with what happened and what is wrong."""
 
-    def __init__(self, model: Model, reading: Reading, reinit: list[str]) -> None:
-        self.model, self.reading, self.reinit = model, reading, reinit
+    def __init__(self, model: Model, reading: Reading, reinit: list[str], keep: list[str]) -> None:
+        self.model, self.reading, self.reinit, self.keep = model, reading, reinit, keep
         self.rules = rules = reading.rules
         self.report = ImportReport(reading.source, rules.name)
         self.misfit = Misfit()
@@ -262,9 +262,10 @@ class Transfer:
                 advice = unit_advice(have, want)
             self.misfit.misshaped[name] = f"{have}, the model has {want}{advice}"
 
-    def compare_fields(self, keep: list[str]) -> None:
+    def compare_fields(self) -> None:
         """The model must have the hidden fields that the checkpoint's config states."""
         model, new, stated = self.model, self.report.reinitialised, self.reading.stated
+        keep = self.keep
         headless = kind_of(model.config, "head") == "none"
         have = flat(model.config)
         if headless or any(matches(name, self.classwise) for name in new):

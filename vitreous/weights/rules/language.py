@@ -157,6 +157,11 @@ class Format:
     """Patterns of our parameters that files may lack; the model keeps its own."""
     derived: tuple[Rule, ...] = ()
     """Rules for buffers that follow from the config (`Model.derived`): written, not read."""
+    owns: tuple[str, ...] = ()
+    """Of a text tower: patterns of the keys that are its own in a file that has an image tower
+    too,"""
+    beside: tuple[Rule, ...] = ()
+    """and rules for what compares the two."""
     choices: Mapping[str, Any] = field(default_factory=dict)
     """The values of hidden config fields that this library's models support."""
     needs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
