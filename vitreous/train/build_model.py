@@ -295,7 +295,7 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
     return report
 
 
-CLASS_LAYERS = ("head.out.", "head.distillation.")
+CLASS_LAYERS = ("head.out.", "head.distillation.", "head.words.")
 """With a row for each class, in the heads of classifiers."""
 
 
