@@ -66,6 +66,7 @@ class WordedRun(OpenedRun):
             config=stored_fields(config),
             task=task_for(truth_kind or usual).name,
             labels=words.labels,
+            data="",
             origin={**run.config.origin, "words": self.about},
             text=None,
             checksums={},
@@ -85,6 +86,10 @@ class WordedRun(OpenedRun):
     def fit(self) -> dict[str, Any]:
         """What has to be fitted is fitted already."""
         return {}
+
+    def recipe_text(self) -> str | None:
+        """Of a classifier for these classes there is none."""
+        return None
 
     def blank_model(self, config: RunConfig | None = None) -> Model:
         """Of many classes it may be larger than the file that it is made of."""
@@ -159,7 +164,9 @@ def with_words(
             "folder with both towers and a tokenizer"
         )
     given = classes if isinstance(classes, ClassWords) else class_words(classes)
-    return WordedRun(run, given, templates(USUAL if sentences is None else sentences), truth_kind, log)
+    return WordedRun(
+        run, given, templates(USUAL if sentences is None else sentences), truth_kind, log
+    )
 
 
 def tokenizer_of(run: OpenedRun) -> Tokenizer:

@@ -73,6 +73,24 @@ class PredictionOptions(EngineOptions):
     """Largest IoU of two boxes of a class: of those that overlap more, only the best is kept."""
 
 
+Words = Annotated[tuple[str, ...] | None, option("WORDS...", "the run's own")]
+
+
+@dataclass(frozen=True)
+class WordOptions:
+    """Classes by words, for models that were trained with texts."""
+
+    classes: Words = None
+    """Words for the classes ("a cat" "a dog"), or a .txt file with a class per line or a .json
+    file."""
+    templates: Annotated[tuple[str, ...] | None, option("TEXTS...", "'a photo of a {}.'")] = None
+    """Sentences with {} where a word goes, a .txt file with one per line, or photo, a set of 24."""
+
+    def given(self) -> dict[str, Any]:
+        """As keyword arguments of `load`: fields of `InferenceOptions`."""
+        return vars(self)
+
+
 def options_besides(arguments: Any, *names: str) -> dict[str, Any]:
     """Arguments that a function of `vitreous.api` takes under the same names."""
     return {name: value for name, value in vars(arguments).items() if name not in names}
