@@ -92,7 +92,7 @@ def import_into(
     source states. `force` replaces weights that 'vitreous import' did not write. The others are
     those of `import_weights`.
     """
-    _check_folder(folder, found, force)
+    check_folder(folder, found.file.path, force)
     blank = found.blank
     headless = not names_classes(blank)
     kind = _task(blank, headless, task, found)
@@ -127,7 +127,7 @@ def import_into(
         if tokenizer is not None:
             run.write_tokenizer(tokenizer)
             config = replace(config, text=tokenizer.preprocess)
-        constant = _verify(run, model, config, folder)
+        constant = verify_written(run, model, config, folder)
     notes = tuple(_notes(config, found, constant))
     return Imported(folder, config, report, found.assumed, notes)
 
@@ -276,15 +276,14 @@ def _origin(found: Reading, report: ImportReport) -> dict[str, Any]:
 # ---- writing
 
 
-def _check_folder(folder: Path, found: Reading, force: bool) -> None:
+def check_folder(folder: Path, source: Path, force: bool) -> None:
     """Refuse to replace the source or a trained run; and anything else unless `force`, or unless
     it was imported before."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: choose another --out")
-    if folder.is_dir() and folder.samefile(found.file.path.parent):
+    if folder.is_dir() and folder.samefile(source.parent):
         raise ConfigError(
-            f"{folder}: this would replace what is imported, {found.file.path}: choose "
-            "another --out"
+            f"{folder}: this would replace what is imported, {source}: choose another --out"
         )
     if (folder / "recipe.toml").exists() or (folder / "checkpoints").exists():
         raise ConfigError(f"{folder} has a trained run: choose another --out")
@@ -304,7 +303,7 @@ def _was_imported(folder: Path) -> bool:
 
 
 @torch.inference_mode()
-def _verify(run: Run, model: Model, config: RunConfig, folder: Path) -> bool:
+def verify_written(run: Run, model: Model, config: RunConfig, folder: Path) -> bool:
     """The folder's model must give the same outputs for real photographs, and finite ones.
 
     Returns whether they are the same for every photograph, too."""

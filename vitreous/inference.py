@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral
-from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from vitreous.errors import ConfigError, did_you_mean
@@ -28,9 +28,9 @@ class InferenceOptions:
     """Patches that every block of a ViT merges with others that are like them."""
     image_size: int | Sequence[int] | None = None
     """Height and width of what the model sees, other than in training (`resized_run.py`)."""
-    classes: str | PathLike[str] | Sequence[str] | Mapping[Any, str | Sequence[str]] | None = None
+    classes: str | Path | Sequence[str] | Mapping[Any, str | Sequence[str]] | None = None
     """Words for the classes, of a model that takes words (`worded_run.py`, `text/words.py`),"""
-    templates: str | PathLike[str] | Sequence[str] | None = None
+    templates: str | Path | Sequence[str] | None = None
     """and the sentences that they stand in (`text/prompts.py`)."""
     probe: Sequence[str] | str | None = None
     """What is changed inside the model while it runs, such as no-head=3.1 (`engines/probes.py`),"""

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from vitreous.checksums import file_sha256
-from vitreous.config import kind_of
 from vitreous.errors import ConfigError
 from vitreous.models import TWO_TOWERS, configure, stored_fields
 from vitreous.models.model import Model

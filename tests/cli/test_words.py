@@ -124,3 +124,26 @@ def test_evaluate_without_words_says_how(photos):
 def test_words_for_other_classes_than_the_data_has(photos):
     told = refused("evaluate", clip_run(), photos, "--classes", "red", "green")
     assert "classes that the model does not know: blue" in told
+
+
+def test_import_folds_words_in(photo, tmp_path):
+    (tmp_path / "words.txt").write_text("cat | kitten\ndog\n")
+    out = tmp_path / "folded"
+    words = ["--classes", tmp_path / "words.txt", "--templates", "a {}"]
+    told = printed("import", clip_run(), *words, "--out", out)
+    assert "classify, 2 classes" in told
+    assert "its scores are those of both towers" in told
+    one = json.loads(printed("predict", out, photo, "--json"))
+    other = json.loads(printed("predict", clip_run(), photo, *words, "--json"))
+    assert one["top"] == other["top"]
+    file = tmp_path / "m.onnx"
+    printed("export", clip_run(), file, *words)
+    third = json.loads(printed("predict", file, photo, "--json"))
+    assert third["top"][0]["label"] == one["top"][0]["label"]
+
+
+def test_what_cannot_be_folded(tmp_path):
+    told = refused("import", clip_run(), "--templates", "a {}", "--out", tmp_path / "folded")
+    assert "give classes, too" in told
+    told = refused("export", clip_run(), tmp_path / "m.onnx", "--classes")
+    assert "there are no classes" in told

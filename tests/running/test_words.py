@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from worded_runs import clip_run, clip_weights, siglip_run, siglip_weights
+from worded_runs import COLOURS, clip_run, clip_weights, photographs, siglip_run, siglip_weights
 
 import vitreous
-from vitreous.errors import CheckpointError, ConfigError, DataError
+from vitreous.errors import CheckpointError, ConfigError, DataError, VitreousError
 from vitreous.import_run import open_run
 from vitreous.run_folder import Run
 from vitreous.text.prompts import templates
@@ -191,7 +191,7 @@ def test_words_that_cannot_be_classes(options, error, words):
 def test_a_run_without_a_tower_for_texts():
     from runs import vit_file, vit_run
 
-    with pytest.raises(ConfigError, match="takes no words: it is a vit, without .* knows red"):
+    with pytest.raises(ConfigError, match=r"takes no words: it is a vit, without .* knows red"):
         vitreous.load(vit_run(), classes=CLASSES)
     with pytest.raises(ConfigError, match="was exported with its own, and takes no others"):
         vitreous.load(vit_file(".onnx"), classes=CLASSES)
@@ -202,3 +202,71 @@ def test_what_the_classes_are_made_of_is_recorded():
     about = json.loads(json.dumps(run.config.to_dict()))["origin"]["words"]
     assert about["classes"] == [["cat", "kitten"]]
     assert about["templates"] == ["a photo of a {}."]
+
+
+# ---- folded: an ordinary classifier
+
+
+def test_a_folded_run_gives_the_same_answers(kind, tmp_path):
+    """It has no text tower, no tokenizer, and the labels, the task and the scores."""
+    options = {"classes": CLASSES, "templates": "photo"}
+    vitreous.import_run(KINDS[kind][0](), tmp_path / "folded", **options)
+    found = vitreous.load(tmp_path / "folded")
+    expected = vitreous.load(KINDS[kind][0](), **options)
+    for one, other in zip(found(pictures()), expected(pictures()), strict=True):
+        assert one.scores == other.scores
+    config = Run(tmp_path / "folded").read_config()
+    assert config.text is None
+    assert config.labels.names == tuple(CLASSES)
+    assert config.origin["words"]["classes"] == [[name] for name in CLASSES]
+    assert not any(name.startswith("text.") for name in Run(tmp_path / "folded").read_weights())
+    assert not (tmp_path / "folded" / "tokenizer.json").exists()
+
+
+def test_a_folded_run_that_would_differ_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("vitreous.deploy.fold.TOLERANCE", -1.0)
+    with pytest.raises(VitreousError, match="differ from those of both towers"):
+        vitreous.import_run(clip_run(), tmp_path / "folded", classes=CLASSES)
+    assert not (tmp_path / "folded" / "config.json").exists()
+
+
+def test_a_run_is_not_folded_into_itself(tmp_path):
+    folder = copied(clip_run(), tmp_path / "run")
+    with pytest.raises(ConfigError, match="this would replace what is imported"):
+        vitreous.import_run(folder, folder, classes=CLASSES)
+    with pytest.raises(ConfigError, match="mean is about weights from elsewhere"):
+        vitreous.import_run(folder, tmp_path / "other", classes=CLASSES, mean=0.5)
+
+
+def test_an_exported_file_has_the_words_in_it(tmp_path):
+    vitreous.export(clip_run(), tmp_path / "m.onnx", classes=CLASSES, log=lambda _: None)
+    expected = vitreous.load(clip_run(), classes=CLASSES)(pictures()[0])
+    assert vitreous.load(tmp_path / "m.onnx")(pictures()[0]).scores == pytest.approx(
+        expected.scores, abs=1e-5
+    )
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_training_starts_from_a_folded_head(tmp_path, same, capfd):
+    """With the same classes in another order the rows go with them; with others the head is new."""
+    names = list(COLOURS) if same else ["cat", "dog", "owl"]
+    vitreous.import_run(clip_run(), tmp_path / "folded", classes=names)
+    run = vitreous.train(
+        photographs(tmp_path / "data", 4),
+        weights=tmp_path / "folded",
+        out=tmp_path / "trained",
+        epochs=1,
+        batch=2,
+        lr=1e-9,
+        warmup=0,
+        val_fraction=0.5,
+    )
+    head = Run(run.path).read_config().config["head"]
+    image = pictures()[0]
+    if same:
+        assert head == {"kind": "similarity", "dim": 24}
+        assert "head: kept: the weights know the same 3 classes" in capfd.readouterr().err
+        before, after = (vitreous.load(path) for path in (tmp_path / "folded", run.path))
+        assert after(image).scores == pytest.approx(before(image).scores, abs=1e-3)
+    else:
+        assert head == "linear"

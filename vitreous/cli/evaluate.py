@@ -45,8 +45,8 @@ class EvaluatedWords(WordOptions):
     """Classes by words, for models that were trained with texts."""
 
     classes: Words = None
-    """names: the data's own class names, as words; or a .txt file with a class per line, a .json
-    file, or words, which are matched with the data by name or id."""
+    """With names, the data's own class names are the words; or words, a .txt file with a class per
+    line or a .json file, which are matched with the data by name or id."""
 
 
 @dataclass(frozen=True)

@@ -97,15 +97,13 @@ def options_besides(arguments: Any, *names: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class ConfigOptions:
+class InputOptions:
     """Changes to a model's config."""
 
     image_size: Annotated[tuple[int, ...], option("H [W]", "the model's own")] = ()
     """Height and width of the input in pixels; one number means a square."""
     channels: Annotated[int | None, option("N", "the model's own")] = None
     """Channels of the input."""
-    classes: Annotated[int | None, option("N", "the model's own")] = None
-    """Number of classes of the head."""
     set: Annotated[Repeated, option("FIELD=VALUE")] = ()
     """Change any other field of the config, for example position=sines-2d."""
 
@@ -114,10 +112,21 @@ class ConfigOptions:
         given = config_fields(self.set)
         if self.image_size:
             given["image_size"] = size_of("image_size", self.image_size)
-        for name in ("channels", "classes"):
-            if getattr(self, name) is not None:
-                given[name] = getattr(self, name)
+        if self.channels is not None:
+            given["channels"] = self.channels
         return given
+
+
+@dataclass(frozen=True)
+class ConfigOptions(InputOptions):
+    """Changes to a model's config."""
+
+    classes: Annotated[int | None, option("N", "the model's own")] = None
+    """Number of classes of the head."""
+
+    def changes(self) -> dict[str, Any]:
+        given = super().changes()
+        return given if self.classes is None else {**given, "classes": self.classes}
 
 
 @dataclass(frozen=True)

@@ -239,6 +239,10 @@ def _named_fields(
         changes["image_size"] = size_of("image_size", recipe.image_size)
     if changes.get("head") in ("none", "projection"):  # published without a head for classes
         changes["head"] = "linear"
+    head = changes.get("head")
+    worded = isinstance(head, Mapping) and head.get("kind") == "similarity"
+    if start and worded and not (recipe.keep_head or _same_classes(source, start)):
+        changes["head"] = "linear"  # the rows of that one are vectors of other words
     return name, changes
 
 
@@ -261,8 +265,8 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
             f"keep_head: the head of the weights has {counted(count, 'class')}, {source.name} has "
             f"{len(names)}: leave it out for a new head"
         )
-    order = [number for name in names if (number := theirs.named(name)) is not None]
-    same = sorted(order) == [*range(len(known))] and len(names) == len(known) > 0
+    order = _order(source, start)
+    same = _same_classes(source, start)
     same &= start.fields.get("head") not in ("none", "projection")
     # Only in the head of a classifier it is known which rows are those of classes.
     ordered = same and (order == sorted(order) or model.core is model)
@@ -293,6 +297,19 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
         fields = {**getattr(model.config, name), "norm_eps": into.config.norm_eps}
         model.config = replace(model.config, **{name: fields})
     return report
+
+
+def _order(source: Source, start: Start) -> list[int]:
+    """For each class of the data that the weights know, its number there."""
+    theirs = start.labels or NoLabels()
+    numbers = (theirs.named(name) for name in source.labels.names)
+    return [number for number in numbers if number is not None]
+
+
+def _same_classes(source: Source, start: Start) -> bool:
+    """Whether data and weights have the same classes, in whatever order."""
+    count = len(start.labels or NoLabels())
+    return count == len(source.labels) > 0 and sorted(_order(source, start)) == [*range(count)]
 
 
 CLASS_LAYERS = ("head.out.", "head.distillation.", "head.words.")
