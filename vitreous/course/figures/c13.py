@@ -52,9 +52,9 @@ PEAK, BANDWIDTH = 500.0, 20.0
 def served(
     rate: float, batch: int, room: int | None = None, seconds: float = 20
 ) -> tuple[list[float], int]:
-    """A server, simulated: how long each answer took, in milliseconds, and how many were refused.
+    """A simulated server: how long answers took, in ms; how many were refused.
 
-    Requests come at random, `rate` of them per second. A batch of n takes 8 + 2 n ms.
+    Requests come at random, `rate` per second; a batch of n takes 8 + 2 n ms.
     """
     chance, now, arrivals = random.Random(0), 0.0, []
     while now < 1000 * seconds:
@@ -62,9 +62,10 @@ def served(
         arrivals.append(now)
     waiting, taken, refused, free = deque[float](), [], 0, 0.0
     for arrival in (*arrivals, math.inf):
-        while waiting and max(free, waiting[0]) < arrival:  # a batch begins before it comes
-            together = [waiting.popleft() for _ in range(min(batch, len(waiting)))]
-            free = max(free, together[0]) + 8 + 2 * len(together)
+        while waiting and max(free, waiting[0]) < arrival:
+            size = min(batch, len(waiting))
+            together = [waiting.popleft() for _ in range(size)]
+            free = max(free, together[0]) + 8 + 2 * size
             taken += [free - each for each in together]
         if room is not None and len(waiting) == room:
             refused += 1
@@ -130,8 +131,9 @@ def levels() -> Figure:
 
 
 def intensity(tokens: int, given: int, made: int, size: int = 4) -> float:
-    """Operations for each byte of a linear layer: its weights, inputs and outputs pass once."""
-    return 2 * tokens * given * made / (size * (given * made + tokens * (given + made)))
+    """Operations for each byte that a linear layer reads and writes."""
+    numbers = given * made + tokens * (given + made)  # weights; in and out
+    return 2 * tokens * given * made / (size * numbers)
 
 
 @styled
