@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ PRETRAINED = tuple(family for name in PRETRAINING for family in task_class(name)
 
 def wrapped(recipe: Recipe) -> Recipe:
     """For pre-training, a model may be named that is to be the encoder: then that of the method is
-    around it."""
+    around it, and fields that only an encoder has are the encoder's."""
     if recipe.method is None or recipe.model is None:
         return recipe
     task = task_class(recipe.method)
@@ -56,7 +57,18 @@ def wrapped(recipe: Recipe) -> Recipe:
         return recipe
     family, fields = task.around(recipe.model, {})
     named = tuple(f"{name}={value}" for name, value in fields.items() if value)
-    return replace(recipe, model=family, fields=(*named, *recipe.fields))
+    part, own = FAMILIES[family].part, field_names(family)
+    inner = field_names(configure(recipe.model)[0]) - own
+
+    def placed(assignment: str) -> str:
+        name = assignment.partition("=")[0].partition(".")[0]
+        return f"{part}.{assignment}" if name in inner else assignment
+
+    return replace(recipe, model=family, fields=(*named, *map(placed, recipe.fields)))
+
+
+def field_names(family: str) -> set[str]:
+    return {field.name for field in dataclass_fields(FAMILIES[family].config)}
 
 
 @dataclass(frozen=True)
