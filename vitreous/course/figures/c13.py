@@ -152,8 +152,8 @@ def roofline() -> Figure:
     for name, at, colour, beside, align in marks:
         speed = min(PEAK, BANDWIDTH * at)
         axes.plot(at, speed, "o", color=colour, markersize=6)
-        options = {"fontsize": 8, "ha": align, "color": colour, "textcoords": "offset points"}
-        axes.annotate(name, (at, speed), beside, **options)
+        spot = axes.annotate(name, (at, speed), beside, textcoords="offset points", fontsize=8)
+        spot.set(ha=align, color=colour)
     axes.text(2, 100, "waiting for memory", fontsize=8, color=SOFT, ha="right")
     axes.text(60, 700, "computing", fontsize=8, color=SOFT, ha="center")
     axes.set_xscale("log")
