@@ -48,7 +48,7 @@ async function take(source, pixels = null) { // a new image: what is changed sta
 }
 function notice(text) {
   at("notice").hidden = !text;
-  at("notice").replaceChildren(element("span", {}, text), element("button", {type: "button", ariaLabel: say("close"), onclick: () => notice("")}, "×"));
+  if (text) at("notice").replaceChildren(element("span", {}, text), element("button", {type: "button", ariaLabel: say("close"), onclick: () => notice("")}, "×"));
 }
 
 // ---- the answer
