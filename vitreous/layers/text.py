@@ -74,4 +74,4 @@ class TextPooling(nn.Module):
                 places = ids.argmax(dim=1)
             case _:
                 return x[:, -1]
-        return x[torch.arange(len(x), device=x.device), places]
+        return x.take_along_dim(places[:, None, None], dim=1)[:, 0]

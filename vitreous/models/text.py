@@ -135,6 +135,7 @@ class TextTower(Model):
 
     def text_vectors(self, ids: Tensor) -> Tensor:
         """Token ids (b, n) -> (b, classes), of length one."""
+        self.check_ids(ids)
         self.check_values(ids)
         return F.normalize(self(ids), dim=-1)
 
