@@ -342,7 +342,7 @@ def test_perception_encoder_in_its_own_names():
 
     small = {"dim": 48, "heads": 4, "depth": 2, "mlp_dim": 192, "image_size": 64}
     ours = perturb(vitreous.create("pe-b/16-image", **small, head="projection", classes=7))
-    exported = vitreous.export_weights(ours, "open_clip")
+    exported = vitreous.export_weights(ours, "official")
     assert "visual.attn_pool.attn.in_proj_weight" in exported
     theirs = timm.create_model(
         *("vit_pe_core_base_patch16_224",),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vitreous.config import HIDDEN, LARGEST_SIZE, Check, Record
 
-TokenId = Annotated[int, HIDDEN, Check(lambda value: 0 <= value < LARGEST_SIZE, "0 or more")]
+TokenId = Annotated[int | None, HIDDEN, Check(lambda value: 0 <= value < LARGEST_SIZE, "0 or more")]
 
 
 class TokenEmbedding(nn.Module):
@@ -51,26 +51,27 @@ class EndPoolConfig(Record):
     """The first end token is read for the whole text."""
 
     kind: Literal["end"] = "end"
-    token: TokenId = 49407
-    """Its id."""
+    token: TokenId = None
+    """Its id; the last of the vocabulary unless given."""
 
 
 TextPool = Annotated[EndPoolConfig | TextPoolConfig, HIDDEN]
 
 
 class TextPooling(nn.Module):
-    """x (b, n, d), ids (b, n) -> (b, d): one token of each text."""
+    """x (b, n, d), ids (b, n) -> (b, d): one token of each text. end: the id of the end token, of
+    the kind that asks for it."""
 
-    def __init__(self, config: EndPoolConfig | TextPoolConfig) -> None:
+    def __init__(self, kind: str, end: int) -> None:
         super().__init__()
-        self.config = config
+        self.kind, self.end = kind, end
 
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
-        match self.config:
-            case EndPoolConfig(token=end):
-                places = (ids == end).int().argmax(dim=1)
-            case TextPoolConfig(kind="largest"):
+        match self.kind:
+            case "end":
+                places = (ids == self.end).int().argmax(dim=1)
+            case "largest":
                 places = ids.argmax(dim=1)
             case _:
                 return x[:, -1]
-        return x[torch.arange(len(x), device=x.device), places]
+        return x.take_along_dim(places[:, None, None], dim=1)[:, 0]

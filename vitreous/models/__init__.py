@@ -176,6 +176,8 @@ def named_part(name: str, part: str | None, changes: dict[str, Any]) -> tuple[st
     if part == "both":
         return name, changes
     inner, own = two_towers.tower_of(configure(name)[1], part)
+    if changes.get("head") == "none":
+        own.pop("classes", None)
     return inner, merged(own, changes)
 
 

@@ -67,6 +67,19 @@ class TextConfig(ModelConfig):
         super().__post_init__()
         if self.dim % self.heads:
             raise ConfigError(f"dim = {self.dim} does not divide into {self.heads} heads")
+        if self.end >= self.vocabulary:
+            raise ConfigError(
+                f"pool.token = {self.end}: the vocabulary has {self.vocabulary} tokens, the first "
+                "of which is 0"
+            )
+        if self.end == self.vocabulary - 1 and self.pool.kind == "end":
+            object.__setattr__(self, "pool", EndPoolConfig())
+
+    @property
+    def end(self) -> int:
+        """The id of the end token."""
+        token = getattr(self.pool, "token", None)
+        return self.vocabulary - 1 if token is None else token
 
     @property
     def mlp_width(self) -> int:
@@ -96,7 +109,7 @@ class TextTower(Model):
             for _ in range(config.depth)
         )
         self.norm, self.ends_with_norm = nn.LayerNorm(dim, eps=eps), True
-        self.pooling = TextPooling(config.pool)
+        self.pooling = TextPooling(config.pool.kind, config.end)
         self.head = config.head.make(HeadSizes(dim, config.classes))
         initialise(self, "trunc-normal")
 
@@ -122,6 +135,7 @@ class TextTower(Model):
 
     def text_vectors(self, ids: Tensor) -> Tensor:
         """Token ids (b, n) -> (b, classes), of length one."""
+        self.check_ids(ids)
         self.check_values(ids)
         return F.normalize(self(ids), dim=-1)
 
@@ -184,12 +198,12 @@ class TextTower(Model):
                 f"token ids from {low} to {high} were given; the vocabulary of this model has "
                 f"{config.vocabulary} tokens: use the tokenizer of its checkpoint"
             )
-        if isinstance(config.pool, EndPoolConfig):
-            ended = (ids == config.pool.token).any(dim=1)
+        if config.pool.kind == "end":
+            ended = (ids == config.end).any(dim=1)
             if not bool(ended.all()):
                 row = int((~ended).nonzero()[0])
                 raise InputError(
-                    f"text {row} has no end token ({config.pool.token}), which is what this model "
+                    f"text {row} has no end token ({config.end}), which is what this model "
                     "reads: use the tokenizer of its checkpoint, which also ends texts that it "
                     "cuts off"
                 )

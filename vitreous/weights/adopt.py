@@ -79,6 +79,22 @@ def find(
     return joined(file, stated, files, (image, text))
 
 
+def seen(file: WeightFile, format: str | Path | None, model: str | None) -> list[Reading]:
+    """Every model that a checkpoint can be for, the likeliest first: `readings`, also of two towers
+    as one."""
+    image, text = (stated_of(file.stated, part) for part in TOWERS)
+    name = named_tower(model, "image")[0]
+    files = divided(file, format) if model is None or has_words(model) else None
+    if files is None:
+        return readings(file, format=format, model=name, stated=image)
+    found = []
+    for first in readings(files.towers[0], format=format, model=name, stated=image):
+        family = f"{family_of(first.blank)}-text"
+        second = readings(files.towers[1], format=first.format, stated=text, family=family)
+        found += [joined(file, file.stated, files, (first, each)) for each in second[:1]]
+    return found or readings(file, format=format, stated=image)
+
+
 def _find(
     file: WeightFile,
     stated: Stated,

@@ -32,6 +32,9 @@ from vitreous.weights.stated import Stated
 
 SEEN = "embedding.tokens.weight"
 """Every text tower has it, and nothing else has."""
+WEIGHTS_OWN = {"image_size", "channels", "norm_eps", "activation", "vocabulary", "length"}
+WEIGHTS_OWN |= {"pool", "pool.token"}
+"""Fields in which weights of a model differ from others of the same name."""
 COMPARISON = "similarity."
 """Our parameters beside the towers."""
 
@@ -169,11 +172,10 @@ def joined(
     """The reading of a file with both towers, from those of each."""
     image, text = towers
     configs = [configure(each.model, **each.fields)[1] for each in towers]
-    pair = (image.model, text.model)
-    known: Mapping[str, TwoTowersConfig] = FAMILIES[TWO_TOWERS].variants
-    alike = [n for n, each in known.items() if (each.image, each.text) == pair]
-    name = alike[0] if alike else TWO_TOWERS
-    fields: dict[str, Any] = {} if alike else {"image": image.model, "text": text.model}
+    name = _nearest(configs)
+    fields: dict[str, Any] = {}
+    if name == TWO_TOWERS:
+        fields = {"image": image.model, "text": text.model}
     base = configure(name, **fields)[1]
     own = {
         "image_size": configs[0].image_size,
@@ -186,7 +188,7 @@ def joined(
     if biased != (base.logit_bias is not None):
         fields["logit_bias"] = -10.0 if biased else None
     for part, config in zip(TOWERS, configs, strict=True):
-        usual = configure(getattr(base, part), **base.inner_fields(part, None))[1]
+        usual = _tower_config(base, part)
         left = {"image_size", "channels", "classes", "head"} if part == "image" else {"classes"}
         changes = {k: v for k, v in difference(config, usual).items() if k not in left}
         if changes:
@@ -208,6 +210,23 @@ def joined(
         towers=towers,
         beside=files.beside,
     )
+
+
+def _nearest(configs: list[Any]) -> str:
+    """The model whose towers have these configs, but for what its weights may differ in; the
+    family, where there is none."""
+    for name, base in FAMILIES[TWO_TOWERS].variants.items():
+        pairs = list(zip(configs, (_tower_config(base, part) for part in TOWERS), strict=True))
+        if all(
+            type(config) is type(usual) and difference(config, usual).keys() <= WEIGHTS_OWN
+            for config, usual in pairs
+        ):
+            return name
+    return TWO_TOWERS
+
+
+def _tower_config(config: TwoTowersConfig, part: str) -> Any:
+    return configure(getattr(config, part), **config.inner_fields(part, None))[1]
 
 
 def comparison(
@@ -265,7 +284,7 @@ def take_up(model: TwoTowers) -> None:
     towers = {"image": model.core, "text": model.text}
     for part, tower in towers.items():
         config, name = model.config, f"{part}_fields"
-        usual = configure(getattr(config, part), **config.inner_fields(part, None))[1]
+        usual = _tower_config(config, part)
         if usual.norm_eps != tower.config.norm_eps:
             fields = {**getattr(config, name), "norm_eps": tower.config.norm_eps}
             model.config = replace(config, **{name: fields})

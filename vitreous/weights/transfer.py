@@ -32,7 +32,7 @@ from vitreous.weights.rules.keys import (
     matches,
     title,
 )
-from vitreous.weights.rules.language import Format, Rule
+from vitreous.weights.rules.language import Format, Rule, has_field
 from vitreous.weights.rules.patterns import left_by, pattern_of, to_ours, unit_advice
 from vitreous.weights.rules.report import ImportReport, Misfit
 from vitreous.weights.stated import core_epsilon
@@ -272,7 +272,8 @@ class Transfer:
             keep = [*keep, "pool"]  # a new head learns from any pooling
         for name, value in stated.hidden.items():
             own = have.get(name, value)
-            if name != "norm_eps" and name not in keep and own != value:
+            differs = own != value and not has_field(model.config, name, value)
+            if name != "norm_eps" and name not in keep and differs:
                 self.misfit.misshaped[name] = (
                     f"the checkpoint's config has {value!r}, the model has {own!r}: create it "
                     f"with {name}={value!r}{advice(', or pass ', keep=[name])}"

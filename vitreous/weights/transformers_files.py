@@ -153,8 +153,8 @@ def read_config(data: dict[str, Any], path: Path) -> Origin | None:
         if "use_gated_mlp" in data and data.get("hidden_act", "gelu") != "silu":
             raise CheckpointError(f"{path}: only hidden_act = 'silu' is supported with a gated MLP")
     if fields.get("pool.token") == LEGACY_END:
-        fields = {**fields, "pool": "largest"}
         del fields["pool.token"]
+        fields["pool"] = "largest"
     for name in (theirs for theirs, ours in mapped.fields.items() if ours == "activation"):
         if name in data and not gated:
             if str(data[name]) not in ACTIVATIONS:
@@ -277,7 +277,7 @@ def _their_value(config: Any, ours: str) -> Any:
     value: Any = flat(config).get(ours)
     match ours:
         case "pool.token":
-            return LEGACY_END if value is None else value
+            return config.end if config.pool.kind == "end" else LEGACY_END
         case "mlp_dim":
             return getattr(config, "mlp_width", value)
         case "mask_mlp_dim":

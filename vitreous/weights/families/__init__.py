@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from vitreous.models import FAMILIES, family_of
 from vitreous.models.model import Model
-from vitreous.models.text import TextConfig
 from vitreous.models.vit import ViTConfig
 from vitreous.weights.families.composite import (
     DETRStateDict,
@@ -33,8 +32,6 @@ def _usual(family: str) -> StateDict:
     made = FAMILIES[family]
     if made.part is not None:
         return PretrainedStateDict(state_dict_of)
-    if issubclass(made.config, TextConfig):
-        return TextStateDict()
     return ViTStateDict() if issubclass(made.config, ViTConfig) else StateDict()
 
 
@@ -48,6 +45,7 @@ OWN: dict[str, StateDict] = {
     "siglip-text": TextStateDict(activation="the authors'; open_clip has 'gelu' but for SigLIP 2"),
     "mae-pretrain": MaskedAutoencoderStateDict(state_dict_of),
     "pe": ViTStateDict(image_text=True),
+    "pe-text": TextStateDict(),
     "dinov3": ViTStateDict(pool="the authors'; timm's models read the 'mean' of the patches"),
     "eva": EVAStateDict(),
     "swin": SwinStateDict(),
