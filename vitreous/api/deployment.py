@@ -42,10 +42,12 @@ def load(
     `nms` is the largest IoU of two boxes of a class; without it a detector predicts them all. With
     `merge=r`, every block of a ViT merges r patches with others that are like them: faster, and
     less exact. With `image_size`, the model sees images of another size than in training: learned
-    positions are resampled, others computed for it. `probe` changes something inside while the
-    model answers, such as ["shuffle-patches", "no-head=3.1"] (docs/explain.md), what is random by
-    `probe_seed`. Weights and files that were changed after
-    Vitreous wrote them are an error, unless `verify` is False.
+    positions are resampled, others computed for it. `classes` are words, of a model with a text
+    tower: a list, a mapping from ids to words, or a file (docs/words.md), and `templates` the
+    sentences that they stand in, "a photo of a {}." unless given. `probe` changes something inside
+    while the model answers, such as ["shuffle-patches", "no-head=3.1"] (docs/explain.md), what is
+    random by `probe_seed`. Weights and files that were changed after Vitreous wrote them are an
+    error, unless `verify` is False.
     """
     from vitreous.import_run import open_run
 
