@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.course.check import Step
+from vitreous.course.check import ExerciseStep
 from vitreous.layers.attention import Attention
 from vitreous.layers.block import Block, DropPath
 from vitreous.layers.mlp import Mlp, quick_gelu
@@ -17,7 +17,7 @@ from vitreous.layers.uncommon import PostNormBlock, StreamNormBlock
 DIM, HIDDEN = 8, 24
 
 
-def steps() -> Iterator[Step]:
+def steps() -> Iterator[ExerciseStep]:
     yield norm()
     yield activation()
     yield network()
@@ -25,7 +25,7 @@ def steps() -> Iterator[Step]:
     yield dropped()
 
 
-def norm() -> Step:
+def norm() -> ExerciseStep:
     x, gamma, beta, eps = (
         2 * torch.randn(3, 4, DIM) + 1,
         torch.rand(DIM) + 0.5,
@@ -40,7 +40,7 @@ def norm() -> Step:
 
     centred = x - x.mean(-1, keepdim=True)
     variance = x.var(-1, keepdim=True, unbiased=False)
-    return Step(
+    return ExerciseStep(
         "layer_norm",
         (x, gamma, beta, eps),
         right,
@@ -82,9 +82,9 @@ def norm() -> Step:
     )
 
 
-def activation() -> Step:
+def activation() -> ExerciseStep:
     x = torch.linspace(-4, 4, 41)
-    return Step(
+    return ExerciseStep(
         "gelu",
         (x,),
         F.gelu(x),
@@ -113,7 +113,7 @@ def activation() -> Step:
     )
 
 
-def network() -> Step:
+def network() -> ExerciseStep:
     layer, x = Mlp(DIM, HIDDEN).eval(), torch.randn(2, 5, DIM)
     for parameter in layer.parameters():
         parameter.copy_(torch.randn(parameter.shape) / 2)
@@ -123,7 +123,7 @@ def network() -> Step:
     def out(hidden: Tensor) -> Tensor:
         return hidden @ W_2 + b_2
 
-    return Step(
+    return ExerciseStep(
         "mlp",
         (x, W_1, b_1, W_2, b_2),
         right,
@@ -160,7 +160,7 @@ def made(kind: type[Block]) -> Block:
     return kind(DIM, Attention(DIM, 2, DIM // 2), Mlp(DIM, HIDDEN)).eval()
 
 
-def whole() -> Step:
+def whole() -> ExerciseStep:
     layer, x = made(Block), 2 * torch.randn(2, 5, DIM) + 1
     for parameter in layer.parameters():
         parameter.copy_(torch.randn(parameter.shape) / 2)
@@ -173,7 +173,7 @@ def whole() -> Step:
 
     parts: tuple[nn.Module, ...] = (norm1, attention, norm2, mlp)
     summed = x + attention(norm1(x))
-    return Step(
+    return ExerciseStep(
         "block",
         (x, *parts),
         layer(x),
@@ -226,14 +226,14 @@ def whole() -> Step:
     )
 
 
-def dropped() -> Step:
+def dropped() -> ExerciseStep:
     x, rate = torch.randn(6, 3, 4), 0.25
     layer, drawn = DropPath(rate).train(), torch.random.get_rng_state()
     right = layer(x)
     torch.random.set_rng_state(drawn)
     kept = torch.rand(6, 1, 1)[:, 0, 0] < 1 - rate
     chosen = kept[:, None, None]
-    return Step(
+    return ExerciseStep(
         "drop_path",
         (x, rate, kept),
         right,
