@@ -28,6 +28,7 @@ GROUPS = {
     "benchmark": ["docs/benchmark.md"],
     "merging": ["docs/token-merging.md"],
     "studies": ["docs/studies.md"],
+    "words": ["docs/words.md"],
     "guide": [
         f"docs/{name}.md"
         for name in ("training", "compare", "segmentation", "detection", "explain", "embed")
@@ -67,6 +68,16 @@ def test_commands_in_sentences_have_their_options(page):
         assert command in COMMANDS, text
         if len(words) > 1 and "--help" not in words and "--resume" not in words:
             parse(command, module_of(command), words[1:])
+
+
+def test_the_traps_of_words_name_tests_that_there_are():
+    page = (ROOT / "docs" / "words.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", page))
+    files = [*ROOT.glob("tests/text/*.py"), ROOT / "tests" / "parity" / "test_tokenizers.py"]
+    files.append(ROOT / "tests" / "running" / "test_words.py")
+    there = {name for path in files for name in re.findall(r"def (test_\w+)", path.read_text())}
+    assert len(named) > 10
+    assert named <= there
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

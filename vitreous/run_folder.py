@@ -7,6 +7,7 @@ metrics.jsonl       one object per logged step and per evaluation
 times.jsonl         one per evaluation: how long training has taken until then
 checkpoints/        what resume needs
 report.html         one page to look at
+tokenizer.json      of models with a text tower: its vocabulary
 verdict.json        what it says: numbers, intervals, baselines, verdicts
 """
 
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 
 from vitreous import __version__
-from vitreous.atomic_write import append_line, write_text
+from vitreous.atomic_write import append_line, write_bytes, write_text
 from vitreous.checksums import file_sha256
 from vitreous.config import from_dict, kind_of, to_dict
 from vitreous.data.preprocess import Preprocess
@@ -34,13 +35,15 @@ from vitreous.layers.lora import merge_lora
 from vitreous.models import FAMILIES, configure, create, name_today, stored_fields
 from vitreous.models.model import Model
 from vitreous.tasks import PRETRAINING, task_class
+from vitreous.text.tokenizer import TextPreprocess, Tokenizer
+from vitreous.text.tokenizer_file import read_bytes
 from vitreous.weights.blank import without_values
 from vitreous.weights.io.checkpoint import Checkpoint
 from vitreous.weights.io.files import read_tensors, write_tensors
 from vitreous.weights.origin import own_metadata, own_tensors
 from vitreous.wording import counted
 
-WEIGHTS = "model.safetensors"
+WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
 METRICS, TIMES = "metrics.jsonl", "times.jsonl"
 STATE, MANIFEST = "state.safetensors", "manifest.json"
 """Of a checkpoint."""
@@ -67,9 +70,11 @@ class RunConfig:
     and the fields of the model that the files do not show."""
     merge: int = 0
     """Of an exported file: how many patches every block merges (`layers/token_merging.py`)."""
+    text: TextPreprocess | None = None
+    """Of models with a text tower: what tokenizer.json does not say."""
     checksums: dict[str, list[str]] = field(default_factory=dict)
-    """Of a run folder: the SHA-256 of the file with the weights. They are two while it is being
-    replaced, so that a run that is killed then can be used."""
+    """Of a run folder: the SHA-256 of the files with the weights and the tokenizer. They are two
+    while one is being replaced, so that a run that is killed then can be used."""
 
     def create(self) -> Model:
         """The model, with random weights."""
@@ -81,7 +86,8 @@ class RunConfig:
     def to_dict(self) -> dict[str, Any]:
         """As config.json has it."""
         plain = {"labels": self.labels.to_dict(), "preprocess": to_dict(self.preprocess)}
-        optional = ("decoding", "origin", "merge", "checksums")
+        plain |= {} if self.text is None else {"text": to_dict(self.text)}
+        optional = ("decoding", "origin", "merge", "text", "checksums")
         left_out = [name for name in optional if not getattr(self, name)]
         return {k: v for k, v in (vars(self) | plain).items() if k not in left_out}
 
@@ -94,6 +100,8 @@ class RunConfig:
                 raise ConfigError("expected names and values")
             values["labels"] = LabelMap.from_dict(values["labels"])
             values["preprocess"] = from_dict(Preprocess, values["preprocess"], where=where)
+            if "text" in values:
+                values["text"] = from_dict(TextPreprocess, values["text"], where=f"{where}, text")
             read = from_dict(cls, values, where=where)
         except (ValueError, KeyError, TypeError, RecursionError, DataError) as error:
             raise ConfigError(f"{where} cannot be used: {error}") from error
@@ -174,12 +182,39 @@ class Run:
             raise
 
     def write_config(self, config: RunConfig) -> None:
-        """It has the checksum of the weights, as far as there are any."""
-        if not config.checksums and self.has_weights:
-            stored = self.read_config().checksums if self.exists else {}
-            checksums = stored or {WEIGHTS: [file_sha256(self.path / WEIGHTS)]}
-            config = replace(config, checksums=checksums)
+        """It has the checksums of the weights and the tokenizer, as far as there are any."""
+        checksums = config.checksums or (self.read_config().checksums if self.exists else {})
+        for name in (WEIGHTS, TOKENIZER):
+            if name not in checksums and (self.path / name).is_file():
+                checksums = {**checksums, name: [file_sha256(self.path / name)]}
+        config = replace(config, checksums=checksums)
         self.write_text("config.json", json.dumps(config.to_dict(), indent=2) + "\n")
+
+    def write_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Of the run's text tower: the file, and the record in config.json."""
+        path, config = self.path / TOKENIZER, self.read_config()
+        write_bytes(path, tokenizer.content)
+        checksums = {**config.checksums, TOKENIZER: [file_sha256(path)]}
+        self.write_config(replace(config, text=tokenizer.preprocess, checksums=checksums))
+
+    def read_tokenizer(self) -> Tokenizer:
+        """The one that the text tower was trained with; it must be the file that was written."""
+        config, path = self.read_config(), self.path / TOKENIZER
+        if config.text is None:
+            raise CheckpointError(
+                f"{self.path} has no tokenizer, and so takes no words: it was made of weights "
+                "without one. 'vitreous import' takes it from a folder that has the files of a "
+                "tokenizer beside the weights"
+            )
+        if not path.is_file():
+            raise CheckpointError(f"{path} is missing: copy it from where the run was made")
+        expected = config.checksums.get(TOKENIZER)
+        if self.verify and expected and file_sha256(path) not in expected:
+            raise CheckpointError(
+                f"{path} is not the file that this run has written: copy it again from where the "
+                "run was made"
+            )
+        return Tokenizer(read_bytes(path), config.text, path)
 
     def write_decoding(self, decoding: dict[str, Any]) -> None:
         self.write_config(replace(self.read_config(), decoding=decoding))
@@ -247,8 +282,9 @@ class Run:
 
     def _write_checksums(self, *checksums: str) -> None:
         if self.exists:  # else they are written with the rest of it
-            config = replace(self.read_config(), checksums={WEIGHTS: list(checksums)})
-            self.write_config(config)
+            config = self.read_config()
+            new = {**config.checksums, WEIGHTS: list(checksums)}
+            self.write_config(replace(config, checksums=new))
 
     def check_weights(self, known: list[str] | None = None) -> None:
         """The file with the weights must be the one that config.json was written with; `known` are

@@ -227,7 +227,7 @@ def test_markdown_has_sections_questions_and_answers(tmp_path):
     text = (tmp_path / "new" / "cards.md").read_text(encoding="utf-8")
     assert text == cards_markdown(found)
     titles = [line for line in text.splitlines() if line.startswith("## ")]
-    assert titles == ["## 1 Images as words · 把图像当作词", "## 2 Where am I · 我在哪里"]
+    assert titles == [f"## {n} {CHAPTERS[n].en} · {CHAPTERS[n].zh}" for n in (1, 2)]
     assert text.count("\n**") == 2 * len(found.cards)
 
 

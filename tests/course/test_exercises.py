@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from vitreous.cli.main import main
 from vitreous.course.check import check, exercise_files, exercise_of, start, steps_of, verdict
 from vitreous.errors import ConfigError
 
@@ -33,6 +34,14 @@ def judged(number: int, **changed):
 def test_a_right_solution_is_accepted(number):
     found = judged(number)
     assert found.state == "right", found
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_other_right_ways_are_accepted(number):
+    for function, ways in getattr(solution(number), "RIGHT", {}).items():
+        for way in ways:
+            found = judged(number, **{function: way})
+            assert found.state == "right", (way, found)
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -85,3 +94,17 @@ def test_a_folder_without_exercises_says_what_to_do(tmp_path):
         check(tmp_path, 1)
     with pytest.raises(ConfigError, match="there are exercises 1 to"):
         check(tmp_path, 99)
+
+
+@pytest.mark.parametrize(
+    ("words", "user"),
+    [
+        (["site", "--lang", "zh"], "cards"),
+        (["start", "site", "--dir", "elsewhere"], "check"),
+        (["cards", "cards.md", "--json"], "check"),
+        (["check", "1", "--runtime", "here"], "DIR"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(words, user, capsys):
+    assert main(["course", *words]) == 2
+    assert f"is an option of vitreous course {user}: leave it out" in capsys.readouterr().err

@@ -53,4 +53,4 @@ def write_cards(
     """
     from vitreous.course.cards import write_cards as write
 
-    return len(write(path, language, run).cards)
+    return len(write(Path(path), language, None if run is None else Path(run)).cards)

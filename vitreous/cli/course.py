@@ -4,7 +4,7 @@ notebooks (start DIR), check an exercise (check N), or export the cards (cards F
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,6 +19,8 @@ from vitreous.train.recipe import Flag, option
 if TYPE_CHECKING:
     from vitreous.course.check import Verdict
 
+OPTIONS = {"check": ("dir", "json"), "cards": ("lang", "run")}
+"""Of what; all else writes pages, and takes --runtime."""
 MARKS = {"right": "✓", "wrong": "✗", "broken": "✗", "open": "·"}
 
 
@@ -31,19 +33,20 @@ class CourseArguments:
     """DIR: write the course there, as pages. start DIR: exercises and notebooks, too. check N:
     check an exercise; all of them without N. cards FILE: the cards for Anki (.apkg) or as .md."""
     dir: Annotated[Path, option("DIR", "this folder")] = Path(".")
-    """check: where the exercises are."""
+    """Where the exercises are that check reads."""
     lang: Literal["en", "zh", "both"] = "both"
-    """cards: their language."""
+    """Language of the cards."""
     run: Annotated[Path | None, option("RUN", "none")] = None
-    """cards: a run folder of yours, which some cards ask about."""
+    """Run folder of yours, which some of the cards ask about."""
     runtime: Annotated[Path | None, option("DIR", "fetched by npm")] = None
-    """A folder with onnxruntime-web, for the living page, where npm cannot be used."""
+    """Folder with onnxruntime-web, for the living page, where npm cannot be used."""
     json: Flag = False
-    """check: print one JSON object per exercise."""
+    """Print one JSON object per exercise that is checked."""
 
 
 def run(arguments: CourseArguments) -> int:
     what, *rest = arguments.what or ("vitreous-course",)
+    _refuse_others(arguments, what)
     if what == "check":
         return _check(arguments, rest)
     if what == "cards":
@@ -58,6 +61,19 @@ def run(arguments: CourseArguments) -> int:
         print(f"complete {folder}/01_patches.py, then: vitreous course check 1 --dir {folder}")
     print(f"Open it: {first.resolve().as_uri()}")
     return 0
+
+
+def _refuse_others(arguments: CourseArguments, what: str) -> None:
+    """An error for an option that would be ignored."""
+    own = OPTIONS.get(what, ("runtime",))
+    for each in fields(arguments):
+        given = each.name != "what" and getattr(arguments, each.name) != each.default
+        if given and each.name not in own:
+            users = [name for name, theirs in OPTIONS.items() if each.name in theirs]
+            raise ConfigError(
+                f"--{each.name} is an option of vitreous course {(users or ['DIR'])[0]}: leave it "
+                "out here"
+            )
 
 
 def _one(words: Sequence[str], usage: str) -> str:

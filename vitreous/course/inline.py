@@ -49,5 +49,6 @@ def figure(chapter: int, name: str) -> Shown:
     from vitreous.pages.figure import INK, LINE, SOFT, svg
 
     draw, _ = figure_of(chapter, name)
-    colours = f"--ink:{INK};--soft:{SOFT};--line:{LINE};--a:#1f6feb;--b:#c2410c;--c:#15803d"
+    named = {"ink": INK, "soft": SOFT, "line": LINE, "a": "#1f6feb", "b": "#c2410c", "c": "#15803d"}
+    colours = ";".join(f"--{name}:{colour}" for name, colour in named.items())
     return Shown(f'<div style="{colours};background:#fff;max-width:40rem">{svg(draw())}</div>')

@@ -7,6 +7,7 @@ import re
 import shutil
 import sysconfig
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from vitreous.course.html import (
     inline,
     markdown,
 )
-from vitreous.course.myths import read_myths
+from vitreous.course.myths import CLAIM, TRUTH, measured_myths
 from vitreous.course.text import LANGUAGES, Chapter, Language, chapters
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.pages.page_file import write_page
@@ -96,7 +97,7 @@ def language_pages(language: Language) -> list[Page]:
         one_file_page(words),
         cards_page(words, told),
         glossary_page(words, told),
-        *([myths_page(words, told)] if read_myths() else []),
+        *([myths_page(words, told)] if measured_myths() else []),
         docs_index(words),
     ]
 
@@ -197,11 +198,11 @@ def myths_page(words: Words, told: tuple[Chapter, ...]) -> Page:
     tones = {"true": "good", "false": "bad", "depends": "warn"}
     rows = "".join(
         f'<aside class="study {tones[each.verdict]}" id="{each.id}"><header>'
-        f"<strong>{inline(each.text(0, words.language))}</strong><b>{words(each.verdict)}</b></header>"
-        f"{markdown(each.text(1, words.language))}"
-        f'<p class="soft">{words("command")}: <code>{each.command}</code> · '
+        f"<strong>{inline(each.text(CLAIM, words.language))}</strong>"
+        f"<b>{words(each.verdict)}</b></header>{markdown(each.text(TRUTH, words.language))}"
+        f'<p class="soft">{words("command")}: <code>{escape(each.command)}</code> · '
         f'<a href="{stems[each.chapter]}.html">{words("chapter", each.chapter)}</a></p></aside>'
-        for each in read_myths()
+        for each in measured_myths()
     )
     return Page("myths", words("myths"), f"<p>{words('mythsIntro')}</p>{rows}")
 
@@ -282,6 +283,6 @@ def _write(path: Path, page: Page, language: Language, up: str = "") -> None:
         "up": up,
         "chapters": chapters(language),
         "other": f"{up}../{other}/{'docs/' if up else ''}{page.stem}.html",
-        "has_myths": bool(read_myths()),
+        "has_myths": bool(measured_myths()),
     }
     write_page(path, render("course.html", **values))

@@ -86,7 +86,7 @@ def about(
 
 def maps_of(graph: LivingGraph) -> list[str]:
     """The outputs (1, d, h, w) that are maps, and no attention of heads."""
-    parts = ("q", "k", "v", "scores", "scaled", "weights", "heads")
+    parts = ("q", "k", "v", "bias", "scores", "scaled", "weights", "heads")
     return [
         name
         for name, shape in graph.outputs.items()

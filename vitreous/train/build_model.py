@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,9 @@ PRETRAINED = tuple(family for name in PRETRAINING for family in task_class(name)
 
 
 def wrapped(recipe: Recipe) -> Recipe:
-    """With the model that is to be trained: of one with words the image tower; for pre-training, a
-    model may be named that is to be the encoder: then that of the method is around it."""
+    """With the model that is to be trained: of one with words the image tower. For pre-training, a
+    model may be named that is to be the encoder: then that of the method is around it, and fields
+    that only an encoder has are the encoder's."""
     recipe = of_images(recipe)
     if recipe.method is None or recipe.model is None:
         return recipe
@@ -66,7 +68,18 @@ def wrapped(recipe: Recipe) -> Recipe:
         return recipe
     family, fields = task.around(recipe.model, {})
     named = tuple(f"{name}={value}" for name, value in fields.items() if value)
-    return replace(recipe, model=family, fields=(*named, *recipe.fields))
+    part, own = FAMILIES[family].part, field_names(family)
+    inner = field_names(configure(recipe.model)[0]) - own
+
+    def placed(assignment: str) -> str:
+        name = assignment.partition("=")[0].partition(".")[0]
+        return f"{part}.{assignment}" if name in inner else assignment
+
+    return replace(recipe, model=family, fields=(*named, *map(placed, recipe.fields)))
+
+
+def field_names(family: str) -> set[str]:
+    return {field.name for field in dataclass_fields(FAMILIES[family].config)}
 
 
 def of_images(recipe: Recipe) -> Recipe:
@@ -226,6 +239,10 @@ def _named_fields(
         changes["image_size"] = size_of("image_size", recipe.image_size)
     if changes.get("head") in ("none", "projection"):  # published without a head for classes
         changes["head"] = "linear"
+    head = changes.get("head")
+    worded = isinstance(head, Mapping) and head.get("kind") == "similarity"
+    if start and worded and not (recipe.keep_head or _same_classes(source, start)):
+        changes["head"] = "linear"  # the rows of that one are vectors of other words
     return name, changes
 
 
@@ -248,8 +265,8 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
             f"keep_head: the head of the weights has {counted(count, 'class')}, {source.name} has "
             f"{len(names)}: leave it out for a new head"
         )
-    order = [number for name in names if (number := theirs.named(name)) is not None]
-    same = sorted(order) == [*range(len(known))] and len(names) == len(known) > 0
+    order = _order(source, start)
+    same = _same_classes(source, start)
     same &= start.fields.get("head") not in ("none", "projection")
     # Only in the head of a classifier it is known which rows are those of classes.
     ordered = same and (order == sorted(order) or model.core is model)
@@ -282,7 +299,20 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
     return report
 
 
-CLASS_LAYERS = ("head.out.", "head.distillation.")
+def _order(source: Source, start: Start) -> list[int]:
+    """For each class of the data that the weights know, its number there."""
+    theirs = start.labels or NoLabels()
+    numbers = (theirs.named(name) for name in source.labels.names)
+    return [number for number in numbers if number is not None]
+
+
+def _same_classes(source: Source, start: Start) -> bool:
+    """Whether data and weights have the same classes, in whatever order."""
+    count = len(start.labels or NoLabels())
+    return count == len(source.labels) > 0 and sorted(_order(source, start)) == [*range(count)]
+
+
+CLASS_LAYERS = ("head.out.", "head.distillation.", "head.words.")
 """With a row for each class, in the heads of classifiers."""
 
 

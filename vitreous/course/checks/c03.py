@@ -186,8 +186,10 @@ def whole(x: Tensor, layer: Attention, right: Tensor, seen: dict[str, Tensor]) -
             ): right + x,
         },
         hint=(
-            "qkv layer, `split`, `weights` of each head, times v, `join`, then W_O.",
-            "qkv 层、`split`、每个头的 `weights`、乘以 v、`join`，最后是 W_O。",
+            "qkv layer, `split`, `weights` of each head, times v, `join`, then W_O. Both matrices are "
+            "stored (out, in), so a layer is x Wᵀ + b.",
+            "qkv 层、`split`、每个头的 `weights`、乘以 v、`join`，最后是 W_O。两个矩阵都按 (输出, 输入) "
+            "存储，所以一层是 x Wᵀ + b。",
         ),
         tolerance=1e-4,
     )

@@ -108,7 +108,7 @@ def activation() -> Step:
                 "这只是 Φ(x)；还要乘以 x。",
             ): (1 + torch.erf(x / 2**0.5)) / 2,
         },
-        hint=("Φ from erf, times x.", "用 erf 求 Φ，再乘以 x。"),
+        hint=("Φ from erf of x / √2, times x.", "用 x / √2 的 erf 求 Φ，再乘以 x。"),
         tolerance=1e-6,
     )
 
@@ -148,7 +148,10 @@ def network() -> Step:
                 "GELU 用在了第一层之前。",
             ): out(F.gelu(x) @ W_1 + b_1),
         },
-        hint=("Linear, GELU, linear.", "线性层、GELU、线性层。"),
+        hint=(
+            "Linear, GELU, linear. W_1 is (D, hidden) here, as in the equation: x W_1, not transposed.",
+            "线性层、GELU、线性层。这里 W_1 是 (D, hidden)，与公式一致：x W_1，不要转置。",
+        ),
         tolerance=1e-4,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -121,7 +121,7 @@ def shift() -> Figure:
     assert shifted.mask is not None
     mask = figure.add_subplot(2, 2, 4)
     allowed = (shifted.mask[3] == 0).float()
-    mask.imshow(allowed, cmap="Greys_r", vmin=-0.6, vmax=1.2, aspect="equal")
+    mask.imshow(allowed.numpy(), cmap="Greys_r", vmin=-0.6, vmax=1.2, aspect="equal")
     names = [str(int(each)) for each in shifted.order.view(4, 16)[3]]
     mask.set_xticks(range(16), names, fontsize=6, rotation=90)
     mask.set_yticks(range(16), names, fontsize=6)
@@ -151,7 +151,7 @@ def reached(model: Swin, row: int, column: int) -> list[Tensor]:
 
 def small_swin(shifted: bool) -> Swin:
     """One stage of four blocks over 16 x 16 tokens, in windows of 4 x 4."""
-    fields = {"image_size": 64, "depths": (4,), "heads": (3,), "window": 4}
+    fields: dict[str, Any] = {"image_size": 64, "depths": (4,), "heads": (3,), "window": 4}
     with torch.random.fork_rng():
         torch.manual_seed(11)
         model = create("swin-t", shifted=shifted, **fields).double().eval()
@@ -168,7 +168,7 @@ def reach() -> Figure:
     for line, shifted in enumerate((False, True)):
         for number, felt in enumerate(reached(small_swin(shifted), 6, 6)):
             axes = figure.add_subplot(2, 4, 4 * line + number + 1)
-            axes.imshow(felt, cmap=ListedColormap([LINE, BLUE]), vmin=0, vmax=1)
+            axes.imshow(felt.numpy(), cmap=ListedColormap([LINE, BLUE]), vmin=0, vmax=1)
             axes.plot([6], [6], ".", color="w", markersize=5)
             axes.set_xticks([])
             axes.set_yticks([])

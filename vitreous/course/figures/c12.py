@@ -185,7 +185,7 @@ def matching() -> Figure:
     for spine in table.spines.values():
         spine.set_visible(False)
     bar = figure.colorbar(picture, ax=table, pad=0.02)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     return figure
 
 
