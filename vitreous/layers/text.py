@@ -74,4 +74,4 @@ class TextPooling(nn.Module):
                 places = ids.argmax(dim=1)
             case _:
                 return x[:, -1]
-        return x.take_along_dim(places[:, None, None], dim=1)[:, 0]
+        return x.gather(1, places[:, None, None].expand(-1, 1, x.shape[2]))[:, 0]
