@@ -31,6 +31,7 @@ from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.living import STORED, living_graph
 from vitreous.labels import LabelMap
+from vitreous.pages.colours import colours_of
 from vitreous.pages.living import expected, page, sample_of, stored_page
 from vitreous.pages.steps import STEPS
 from vitreous.pages.words import WORDS
@@ -204,6 +205,11 @@ def test_other_models_and_tasks(chromium, tmp_path, kind):
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert page.locator("#answers").inner_text().strip()
         assert_labels_are_text(page)
+        if task == "segment":
+            first = page.locator("#answers li").first
+            name = first.inner_text().strip().rsplit(" ", 2)[0]
+            colour = colours_of(tuple(range(len(HOSTILE))))[HOSTILE.index(name)]
+            assert f"rgb{colour}" in first.locator("i").get_attribute("style")
         if task == "instance":
             assert_masks_are_drawn(page)
         for button in ("hide half", "Undo all changes"):
