@@ -6,8 +6,8 @@ second token learns the labels, too (DeiT, section 4).
     SIZES="--set patch=2 --set dim=48 --set depth=3 --set heads=3 --set mlp_dim=96"
     TOKENS="--set tokens=class+distillation --set pool=both"
     LIKE="--image-size 8 --batch 32 --crop shift"
-    vitreous train digits --model resnet-18 --set stages=[1,1] --set width=16 --set root=3x3 $LIKE \\
-        --epochs 30 --lr 3e-3 --out TEACHER
+    vitreous train digits --model resnet-18 --set stages=[1,1] --set width=16 --set root=3x3 \\
+        $LIKE --epochs 30 --lr 3e-3 --out TEACHER
     vitreous train digits --model deit $SIZES $TOKENS $LIKE --epochs 60 --lr 6e-3 \\
         --set-recipe optimizer=muon --teacher TEACHER --out DISTILLED
     vitreous train digits --model deit $SIZES $TOKENS $LIKE --epochs 60 --lr 6e-3 \\
