@@ -123,7 +123,7 @@ def tokens() -> Figure:
     axes = figure.add_subplot()
     labels = {"teacher": "label and teacher", "labels": "twice the label"}
     for (name, runs), colour, dash in zip(
-        taught().items(), (BLUE, ORANGE), "- --".split(), strict=True
+        taught().items(), (BLUE, ORANGE), ["-", "--"], strict=True
     ):
         for seed, run in enumerate(runs):
             label = "_" if seed else labels[name]
