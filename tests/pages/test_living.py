@@ -31,6 +31,7 @@ from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.living import STORED, living_graph
 from vitreous.labels import LabelMap
+from vitreous.pages.colours import colours_of
 from vitreous.pages.living import expected, page, sample_of, stored_page
 from vitreous.pages.steps import STEPS
 from vitreous.pages.words import WORDS
@@ -140,7 +141,7 @@ def test_ten_photographs(chromium, tmp_path):
 
 
 def photograph(name):
-    return torch.from_numpy(load_sample_image(name)).permute(2, 0, 1)
+    return torch.tensor(load_sample_image(name)).permute(2, 0, 1)
 
 
 def test_every_change(shown, gray):
@@ -177,11 +178,12 @@ SWIN = {"dim": 8, "depths": (2, 2), "heads": (1, 2), "window": 2, "patch": 4}
 ENCODER = {"encoder": "vit", "encoder_fields": {**PLAIN}}
 RESNET = {"block": "basic", "stages": (1, 1), "width": 8}
 DETR = {"dim": 16, "heads": 2, "mlp_dim": 16, "encoder_depth": 1, "decoder_depth": 1, "queries": 4}
+SMALL_DECODER = {"dim": 16, "cross_heads": 2, "points": 1, "decoder_depth": 1, "mlp_dim": 16}
 OTHERS = {
     "swin": ("classify", "swin", SWIN),
     "tag": ("tag", "vit", {**PLAIN, "tokens": "none", "pool": "mean", "position": "sines-2d"}),
     "segment": ("segment", "segmenter", {"heads": 2, **ENCODER}),
-    "instance": ("instance", "rf-detr-seg-mini", {"queries": 4}),
+    "instance": ("instance", "rf-detr-seg-mini", SMALL_DECODER),
     "detect": ("detect", "detr", {**DETR, "backbone": "resnet", "backbone_fields": RESNET}),
 }
 
@@ -203,6 +205,11 @@ def test_other_models_and_tasks(chromium, tmp_path, kind):
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert page.locator("#answers").inner_text().strip()
         assert_labels_are_text(page)
+        if task == "segment":
+            first = page.locator("#answers li").first
+            name = first.inner_text().strip().rsplit(" ", 2)[0]
+            colour = colours_of(tuple(range(len(HOSTILE))))[HOSTILE.index(name)]
+            assert f"rgb{colour}" in first.locator("i").get_attribute("style")
         if task == "instance":
             assert_masks_are_drawn(page)
         for button in ("hide half", "Undo all changes"):
@@ -597,9 +604,9 @@ def test_a_sum_says_how_large_its_parts_are(shown, gray):
     every_cell_is_made_as_it_says(shown)
     card = "page.steps().cards.find(card => card.step.key === 'position')"
     row, said = shown.evaluate(f"[{card}.chosen[0], {card}.made.more]")
-    table = gray.model.position.table[row].norm()
-    assert float(re.findall(r"[\d.]+", said)[-2]) == pytest.approx(float(table), rel=5e-3)
-    assert re.search(r": [\d.]+ before, [\d.]+ is added, [\d.]+ is the sum's", said)
+    added = re.search(r": [\d.]+ before, ([\d.]+) is added, [\d.]+ is the sum's", said)[1]
+    table = gray.model.position.table[row].detach().norm()
+    assert float(added) == pytest.approx(float(table), rel=5e-3)
 
 
 def test_patches_of_unusual_size_are_marked(shown):

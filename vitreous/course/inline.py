@@ -24,7 +24,7 @@ def _living_page() -> tuple[str, bool]:
 
 
 @dataclass(frozen=True)
-class Shown:
+class InlineHTML:
     """HTML that a notebook shows."""
 
     html: str
@@ -36,23 +36,23 @@ class Shown:
         return self.html
 
 
-def living(step: str | None = None, *, lang: Language = "en", **options: object) -> Shown:
+def living(step: str | None = None, *, lang: Language = "en", **options: object) -> InlineHTML:
     """The living page of the digits model, at a step: `living("scores", block=1, head=2)`."""
     page, live = _living_page()
     given = {"only": "steps", **({} if step is None else {"step": step}), **options, "lang": lang}
     fragment = "&".join(f"{key}={value}" for key, value in given.items())
     page = page.replace("<head>", f"<head><script>location.hash={fragment!r}</script>", 1)
     note = "" if live else f"<small>{Words(lang)('stored')}</small>"
-    return Shown(
+    return InlineHTML(
         f'<iframe srcdoc="{escape(page)}" style="width:100%;height:560px;border:0"></iframe>{note}'
     )
 
 
-def figure(chapter: int, name: str, lang: Language = "en") -> Shown:
+def figure(chapter: int, name: str, lang: Language = "en") -> InlineHTML:
     """A figure of a chapter."""
     from vitreous.pages.figure import INK, LINE, SOFT
 
     named = {"ink": INK, "soft": SOFT, "line": LINE, "a": "#1f6feb", "b": "#c2410c", "c": "#15803d"}
     colours = ";".join(f"--{name}:{colour}" for name, colour in named.items())
     drawn = drawn_figure(chapter, name, lang)
-    return Shown(f'<div style="{colours};background:#fff;max-width:40rem">{drawn}</div>')
+    return InlineHTML(f'<div style="{colours};background:#fff;max-width:40rem">{drawn}</div>')

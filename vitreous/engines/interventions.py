@@ -109,7 +109,9 @@ def changing(model: Model, given: Callable[[], Interventions], see: See | None =
         if name == "prefix" and "class_token" in what:
             return torch.cat((tensor[:, :1] * what["class_token"], tensor[:, 1:]), dim=1)
         if part in MOVED and "position" in what:
-            return MOVED[part](tensor, what.get("position_order")) * what["position"]
+            order = what.get("position_order")  # windows have places of their own
+            moved = tensor if order is None else MOVED[part](tensor, order)
+            return moved * what["position"]
         if part == "placed" and "position" in what:
             return in_order(tensor, what["position_order"].argsort(-1))
         if owner in numbers and part == "heads":
@@ -138,10 +140,8 @@ def _rows(table: Tensor, order: Tensor) -> Tensor:
     return torch.cat((before, patches), dim=-2)
 
 
-def _between(bias: Tensor, order: Tensor | None) -> Tensor:
+def _between(bias: Tensor, order: Tensor) -> Tensor:
     """Biases between tokens, (1, heads, p + n, p + n): (1 or b, heads, p + n, p + n)."""
-    if order is None:
-        return bias
     p = bias.shape[-1] - order.shape[-1]
     before = torch.arange(p, device=order.device).expand(*order.shape[:-1], -1)
     rows = torch.cat((before, order + p), dim=-1)  # (…, p + n)

@@ -1,7 +1,6 @@
 // The model's answer: classes with their shares, a mask, or boxes over the image.
 import {element, percent} from "../templates/viewer.js";
 import {number} from "./matrices.js";
-import {ink} from "./pictures.js";
 
 const softmax = data => { const most = Math.max(...data), e = Array.from(data, v => Math.exp(v - most)), s = e.reduce((a, b) => a + b, 0); return e.map(v => v / s); };
 const sigmoid = data => Array.from(data, v => 1 / (1 + Math.exp(-v)));
@@ -61,6 +60,10 @@ function canvasWith(picture, [, h, w], draw) { // the image, and something over 
   image.src = picture;
   return canvas;
 }
+function inkOn(colour) { // black or white, whichever is read better: as pages/colours.py has it
+  const [red, green, blue] = [1, 3, 5].map(i => parseInt(colour.slice(i, i + 2), 16));
+  return 77 * red + 150 * green + 29 * blue > 128 * 256 ? "#000" : "#fff";
+}
 function maskOver(context, {dims: [,, h, w], data}, query, colour) { // of one object: where its logits are above zero
   const {width, height} = context.canvas;
   context.globalAlpha = 0.45; context.fillStyle = colour;
@@ -83,10 +86,10 @@ export const DRAWN = {
     const [,, h, w] = logits.dims, classes = bestOf(logits);
     const canvas = canvasWith(picture, about.input, (context, {width, height}) => {
       context.globalAlpha = 0.55;
-      for (let i = 0; i < h * w; i++) { context.fillStyle = ink(classes[i]); context.fillRect(i % w * width / w, Math.floor(i / w) * height / h, width / w + 0.5, height / h + 0.5); }
+      for (let i = 0; i < h * w; i++) { context.fillStyle = about.colours[classes[i]]; context.fillRect(i % w * width / w, Math.floor(i / w) * height / h, width / w + 0.5, height / h + 0.5); }
     });
     const list = countsOf(logits, classes).slice(0, 8).map(([share, i]) => {
-      const mark = element("i", {className: "swatch"}); mark.style.background = ink(i);
+      const mark = element("i", {className: "swatch"}); mark.style.background = about.colours[i];
       return element("li", {}, mark, about.labels[i] ?? String(i), " ", percent(share));
     });
     return element("div", {}, canvas, element("ul", {className: "legendary"}, ...list));
@@ -94,14 +97,14 @@ export const DRAWN = {
   objects(found, picture, about, say) {
     const all = objectsIn(found, about), sure = sureOf(all, about);
     const canvas = canvasWith(picture, about.input, (context, {width, height}) => {
-      if (found.masks) for (const {query, best} of sure) maskOver(context, found.masks, query, ink(best));
+      if (found.masks) for (const {query, best} of sure) maskOver(context, found.masks, query, about.colours[best]);
       context.font = "bold 18px system-ui"; context.lineWidth = 3;
       for (const {best, score, box: [x, y, w, h]} of sure.slice(0, 50)) {
         const text = `${about.labels[best]} ${percent(score)}`, left = Math.max(0, (x - w / 2) * width), top = Math.max(0, (y - h / 2) * height), wide = context.measureText(text).width + 8;
-        context.strokeStyle = context.fillStyle = ink(best);
+        context.strokeStyle = context.fillStyle = about.colours[best];
         context.strokeRect((x - w / 2) * width, (y - h / 2) * height, w * width, h * height);
         context.fillRect(Math.min(left, width - wide), top, wide, 24);
-        context.fillStyle = "#fff";
+        context.fillStyle = inkOn(about.colours[best]);
         context.fillText(text, Math.min(left, width - wide) + 4, top + 18);
       }
     });

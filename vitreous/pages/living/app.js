@@ -48,7 +48,7 @@ async function take(source, pixels = null) { // a new image: what is changed sta
 }
 function notice(text) {
   at("notice").hidden = !text;
-  at("notice").replaceChildren(element("span", {}, text), element("button", {type: "button", ariaLabel: say("close"), onclick: () => notice("")}, "×"));
+  if (text) at("notice").replaceChildren(element("span", {}, text), element("button", {type: "button", ariaLabel: say("close"), onclick: () => notice("")}, "×"));
 }
 
 // ---- the answer
@@ -265,7 +265,7 @@ function sampleName(number) {
 function speaking(next) { // in another language
   say = next;
   const {labels} = about, few = labels.slice(0, labels.length > 12 ? 4 : 12).join(say("listed")), rest = labels.length > 12 ? labels.length - 4 : 0;
-  at("facts").textContent = say("facts", about.parameters.toLocaleString("en"), about.precision, labels.length ? say("classesAre", labels.length.toLocaleString("en"), rest ? say("andMore", few, rest.toLocaleString("en")) : few) : "");
+  at("facts").textContent = say(about.numbers ? "factsOfNumbers" : "facts", about.parameters.toLocaleString("en"), about.precision, labels.length ? say("classesAre", labels.length.toLocaleString("en"), rest ? say("andMore", few, rest.toLocaleString("en")) : few) : "");
   for (const each of document.querySelectorAll(".sample")) each.ariaLabel = each.title = sampleName(+each.dataset.number);
   openLook();
   const pressed = document.querySelector('.sample[aria-pressed="true"]'), {label} = about.samples[pressed?.dataset.number - 1] ?? {};

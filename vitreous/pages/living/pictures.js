@@ -45,7 +45,6 @@ export async function sharedBasis(engine, about) {
   return shared;
 }
 
-export const ink = i => `hsl(${(i * 137.5) % 360} 70% 50%)`;
 export function picture(pixels, [c, h, w]) { // (c, h, w) from 0 to 255
   const canvas = element("canvas", {width: w, height: h}), context = canvas.getContext("2d"), made = context.createImageData(w, h), n = w * h;
   for (let i = 0; i < n; i++) made.data.set([0, 1, 2].map(k => pixels[(c === 3 ? k : 0) * n + i]).concat(255), 4 * i);
@@ -122,7 +121,7 @@ export const PICTURES = {
       return most;
     });
     const names = [...found].map(i => steps.about.labels[i] ?? String(i)).slice(0, 6).join(steps.say("comma"));
-    return [[drawn(rows, columns, i => ink(best[i])), steps.say("bestClasses", names)]];
+    return [[drawn(rows, columns, i => steps.about.colours[best[i]]), steps.say("bestClasses", names)]];
   },
   async boxes(card, steps) {
     const [, h, w] = steps.about.input, {matrix} = card, large = Math.max(1, WIDE / Math.max(h, w)), canvas = element("canvas", {width: w * large, height: h * large});
