@@ -200,7 +200,8 @@ class Pages:
         name, last = f"vitreous/{quote.file}", quote.first + len(quote.lines) - 1
         where = escape(self.words("lines", name, quote.first, last))
         if quote.file == ONE_FILE:
-            where = f'<a href="vit.html#L{quote.first}">{where}</a>'
+            page = f"../{self.chapter.language}/vit.html"  # also from the pages side by side
+            where = f'<a href="{page}#L{quote.first}">{where}</a>'
         return (
             f'<figure class="source"><figcaption>{where}</figcaption>'
             f'<pre class="code numbered"><code>{numbered}</code></pre></figure>'

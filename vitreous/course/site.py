@@ -233,23 +233,25 @@ def title_of(path: Path) -> str:
 
 def docs_pages(language: Language) -> list[Page]:
     return [
-        Page(stem, title_of(path), docs_body(path, written), Words(language)("docs"))
+        Page(stem, title_of(path), docs_body(path, written, language), Words(language)("docs"))
         for stem, (path, written) in docs_files(language).items()
     ]
 
 
-def docs_body(path: Path, written: Language) -> str:
-    """A page of the docs without its title, its links leading to pages of the site."""
+def docs_body(path: Path, written: Language, language: Language) -> str:
+    """A page of the docs without its title, its links leading to pages of the site in a language,
+    in which it need not be written."""
     text = re.sub(r"\A# .+\n", "", path.read_text(encoding="utf-8"))
-    return LINK.sub(lambda found: _to_site(found, path, written), markdown(text))
+    return LINK.sub(lambda found: _to_site(found, path, written, language), markdown(text))
 
 
-def _to_site(found: re.Match[str], page: Path, written: Language) -> str:
+def _to_site(found: re.Match[str], page: Path, written: Language, shown: Language) -> str:
     target = (page.parent / found["to"]).resolve()
     if target.parent.name == "images":
         to = f"../../images/{target.name}"
     elif target.suffix == ".md" and target.is_relative_to(documentation().resolve()):
-        to = f"{_folder(target, written)}{target.stem}.html{found['anchor'] or ''}"
+        here = shown if found["anchor"] else written  # anchors are titles, in their language
+        to = f"{_folder(target, here)}{target.stem}.html{found['anchor'] or ''}"
     else:
         to = "../docs.html"  # another file of the repository
     return f'{found["before"]}{to}"'
