@@ -37,6 +37,14 @@ def test_a_right_solution_is_accepted(number):
 
 
 @pytest.mark.parametrize("number", NUMBERS)
+def test_other_right_ways_are_accepted(number):
+    for function, ways in getattr(solution(number), "RIGHT", {}).items():
+        for way in ways:
+            found = judged(number, **{function: way})
+            assert found.state == "right", (way, found)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
 def test_usual_mistakes_are_named(number):
     wrong = solution(number).WRONG
     assert sum(map(len, wrong.values())) >= 3

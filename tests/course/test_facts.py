@@ -11,8 +11,11 @@ import torch
 from scipy.stats import t
 from torchvision import models as theirs
 
+import vitreous
+from vitreous.course import DIGITS
 from vitreous.course.facts import FACTS, NotMeasuredError, fact
 from vitreous.course.study_numbers import _numbers, _result
+from vitreous.data.formats import open_source
 from vitreous.errors import ConfigError
 from vitreous.study import find
 from vitreous.study.numbers import as_mapping, from_mapping
@@ -123,6 +126,71 @@ def test_what_holds_exactly_is_found_to_hold():
     assert fact("reordered()") == fact('reordered("block")') == "below 1e-12"
     assert fact("convolution_difference()") == "below 1e-12"
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_what_random_modules_show():
+    assert fact("answers_reordered()") == "below 1e-12"
+    together, apart = (float(fact(f"alike(sums={s}, blocks=2)")) for s in (False, True))
+    assert apart < 0.1 < 0.99 < together
+    share = float(fact("skipped(0.25)")[:-2])
+    assert abs(share - 25) < 4  # of 1,000, three standard deviations
+    assert fact("window_reach(4, shifted=False)") == fact("window_reach(1)") == "16"
+    assert int(fact("window_reach(2)")) == 64  # all windows that share a corner with the first
+
+
+def test_a_matrix_from_every_pixel_to_every_token():
+    assert fact('dense_weights("vit-b/16")') == f"{(3 * 224 * 224) * (196 * 768):,}"
+
+
+# ---- the digits model
+
+
+def test_the_digits_model_has_the_accuracy_of_its_verdict():
+    verdict = json.loads((DIGITS / "verdict.json").read_text())
+    assert fact("digits_accuracy()") == f"{100 * verdict['accuracy']:.1f} %"
+    found = [fact(f'digits_mistaken("{each}")') for each in ("no scale", "one head", "ReLU")]
+    assert all(float(each[:-2]) < 98 for each in found)
+    assert fact("digits_accuracy()") == f"{100 * verdict['accuracy']:.1f} %"  # it is as it was
+    assert fact("digits_baseline()") == "99.4 %"
+    total = sum(int(fact(f'digits_count("{s}")').replace(",", "")) for s in ("train", "test"))
+    assert total == verdict["samples"] + verdict["baselines"]["k-NN on pixels"]["learned_from"]
+
+
+def test_a_mistake_is_the_model_with_another_field():
+    """Against the same weights in a model that is made so."""
+    predictor = vitreous.load(DIGITS)
+    fields = {"patch": 2, "dim": 48, "depth": 3, "mlp_dim": 96, "image_size": 8}
+    other = vitreous.create("vit", **fields, heads=1, channels=1, classes=10).eval()
+    other.load_state_dict(predictor.model.state_dict())
+    source = open_source("digits")
+    samples = source.splits["test"]
+    images = torch.stack([predictor.prepare(source.image(each)) for each in samples])
+    right = other(images).argmax(1) == torch.tensor([each.target for each in samples])
+    assert fact('digits_mistaken("one head")') == f"{100 * right.double().mean():.1f} %"
+
+
+def test_what_is_seen_inside_the_digits_model():
+    """Even attention: each of 17 tokens alike; distances in a grid of 4 x 4, two pixels apart."""
+    assert fact('own_weight("even")') == f"{100 / 17:.0f} %"
+    places = np.stack(np.meshgrid(range(4), range(4)), -1).reshape(16, 2) * 2.0
+    even = np.linalg.norm(places[:, None] - places, axis=-1).mean()
+    assert fact('attention_distance("even")') == f"{even:.1f}"
+    for name in ("own_weight", "attention_distance", "score_variance", "exchanged_scores"):
+        least, most = (fact(f'{name}("{each}")').removesuffix(" %") for each in ("least", "most"))
+        assert float(least) < float(most)
+    assert fact("key_bias_difference()") == "below 1e-12"
+    assert fact("key_bias_difference()", "zh") == "小于 1e-12"
+    assert fact('norm_influence("layer")') == "0.00" < fact('norm_influence("batch")')
+
+
+def test_boxes_of_the_scene():
+    """NMS leaves at least one box for each object, and removes some."""
+    boxes, kept, objects = (
+        int(fact(each)) for each in ("scene_boxes()", "scene_boxes(3, nms=True)", "scene_objects()")
+    )
+    assert boxes > kept >= objects
+    assert 0.5 < float(fact('empty_mask("pixel_accuracy")')) < 0.9
+    assert fact('empty_mask("miou")') == "0.11"  # one class of seven, and that not quite
 
 
 def test_other_fields():
@@ -265,6 +333,10 @@ def test_only_a_call_with_literals_is_a_fact(text):
         ('field("vit-b/16", "__class__")', "no field '__class__'"),
         ('field("vit-b/16", "grid_of")', "no field 'grid_of'"),
         ('parameters("vit-b/16", "blocs")', "no parameters below 'blocs'"),
+        ('digits_mistaken("no scal")', "did you mean 'no scale'"),
+        ('digits_accuracy("no-heads=1.1")', "did you mean 'no-head"),
+        ("digits_accuracy(size=7)", "does not divide"),
+        ("window_reach(5)", "blocks = 5: expected"),
         ("attention_variance(0)", "d = 0: expected 1 to"),
         ("attention_variance(1e3)", "d = 1000.0: expected int"),
         ('study("position", "none")', "did you mean 'positions'"),

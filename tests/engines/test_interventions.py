@@ -1,16 +1,20 @@
 """What if a part of a model is switched off: the same as a model whose weights say so."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 from families import made
 
 from vitreous.engines.interventions import Interventions, intervening, watched
+from vitreous.layers.position import NoPosition
 from vitreous.layers.tap import tap
 
-NAMES = ("vit", "vit, sines", "deit", "cpvt", "swin", "segmenter", "dinov2", "resnet")
-WITH_POSITIONS = ("vit", "vit, sines", "deit", "segmenter", "dinov2")
+IN_BLOCKS = ("cpvt", "beit", "dinov3", "eva", "pe")
+"""Families whose positions act in the blocks or behind one: conditional, relative, rotary."""
+ADDED = ("vit", "vit, sines", "deit", "segmenter", "dinov2")
+NAMES = (*ADDED, *IN_BLOCKS, "swin", "resnet")
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -49,11 +53,24 @@ def without(model, *names, columns=slice(None)):
     return other
 
 
+def without_positions(model):
+    core = model.core
+    made = type(core)(replace(core.config, position=NoPosition())).train(core.training)
+    weights = core.state_dict()
+    made.load_state_dict({key: weights[key] for key in weights if not key.startswith("position.")})
+    if core is model:
+        return made
+    other = copy.deepcopy(model)
+    setattr(other, model.config.part, made)
+    return other
+
+
 def test_neutral_is_bit_equal(case):
     name, model, images = case
     given = Interventions.of(model)
     assert torch.equal(outputs(model, images, given), plainly(model, images)), name
-    assert ("position" in given) == (name in WITH_POSITIONS)
+    assert ("position" in given) == (name != "resnet")
+    assert ("position_order" in given) == (name not in ("swin", "resnet"))
     assert ("heads" in given) == (name != "resnet")
 
 
@@ -89,6 +106,23 @@ def test_positions_off_is_a_table_of_zeros(name):
     given["position"] *= 0
     wanted = without(model, "position.table")
     assert torch.equal(outputs(model, images, given), plainly(wanted, images))
+
+
+@pytest.mark.parametrize("name", [*ADDED, *IN_BLOCKS])
+def test_positions_off_is_a_model_without_positions(name):
+    """Of position "none", and with the same weights otherwise."""
+    model, images = made(name)
+    given = Interventions.of(model)
+    given["position"] *= 0
+    assert torch.equal(outputs(model, images, given), plainly(without_positions(model), images))
+
+
+def test_positions_of_windows_off_are_tables_of_zeros():
+    model, images = made("swin")
+    given = Interventions.of(model)
+    given["position"] *= 0
+    tables = [key for key, _ in model.named_parameters() if key.endswith("bias_table")]
+    assert torch.equal(outputs(model, images, given), plainly(without(model, *tables), images))
 
 
 def test_class_token_zero(vit):
@@ -134,7 +168,7 @@ def test_swin_has_attention_in_every_stage():
     assert torch.equal(outputs(model, images, given), plain)
 
 
-@pytest.mark.parametrize("name", ["vit", "deit", "dinov2", "vit, sines"])
+@pytest.mark.parametrize("name", [*ADDED[:3], "dinov2", *IN_BLOCKS])
 def test_patches_are_a_set_but_for_their_positions(name):
     """With its position, a patch may stand anywhere; the logits stay the same."""
     model, images = made(name)

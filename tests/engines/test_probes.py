@@ -49,7 +49,7 @@ def test_a_probe_is_an_intervention(vit, probe):
     assert not torch.allclose(found, asked(model, images), rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["vit", "vit, sines", "dinov2"])
+@pytest.mark.parametrize("name", ["vit", "vit, sines", "dinov2", "cpvt", "beit", "dinov3", "eva"])
 def test_what_is_random_depends_on_the_image_alone(name):
     model, _ = made(name)
     images = torch.randn(5, 3, *model.own_size())
@@ -61,8 +61,21 @@ def test_what_is_random_depends_on_the_image_alone(name):
     assert not torch.allclose(found, asked(model, images, *RANDOM, seed=1), rtol=1e-3)
 
 
-def test_patches_with_their_positions_are_a_set(vit):
-    model, images = vit
+@pytest.mark.parametrize("name", ["cpvt", "beit", "dinov3", "eva", "swin"])
+def test_no_positions_of_other_kinds(name):
+    model, images = made(name)
+    given = Interventions.of(model)
+    given["position"] *= 0
+    with torch.inference_mode(), intervening(model, given):
+        wanted = model(images)
+    found = asked(model, images, "no-positions")
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(found, asked(model, images), rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["vit", "cpvt", "beit", "dinov3", "eva"])
+def test_patches_with_their_positions_are_a_set(name):
+    model, images = made(name)
     same, plain = asked(model, images, "shuffle-tokens"), asked(model, images)
     torch.testing.assert_close(same, plain, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(asked(model, images, "shuffle-patches"), plain, rtol=1e-3)
@@ -102,10 +115,9 @@ REFUSED = [
     ("vit", "mask-patches=half", "a part of the patches"),
     ("vit", "swap-patches=9", "from 1 to 8 of 16 patches"),
     ("vit, sines", "no-class-token", "has no class token"),
-    ("dinov3", "no-positions", "has rotary positions, which are not added"),
     ("resnet", "no-head=1.1", "has no blocks with attention"),
-    ("resnet", "shuffle-positions", "has no positions that are added"),
-    ("swin", "shuffle-positions", "has no positions that are added"),
+    ("resnet", "shuffle-positions", "has no positions"),
+    ("swin", "shuffle-positions", "has positions inside windows, which have no order"),
 ]
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,12 +24,14 @@ from living_pages import (
 from PIL import Image
 from runs import of_digits
 from shared import printed
+from sklearn.datasets import load_sample_image
 
 import vitreous
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.living import STORED, living_graph
 from vitreous.labels import LabelMap
+from vitreous.pages.colours import colours_of
 from vitreous.pages.living import expected, page, sample_of, stored_page
 from vitreous.pages.steps import STEPS
 from vitreous.pages.words import WORDS
@@ -110,6 +113,37 @@ def test_ten_digits(shown, gray):
         assert_alike(seen, torch_answer(gray, image))
 
 
+TI = Path("/work/shared/weights/vit_tiny_patch16_224.safetensors")
+
+
+@pytest.mark.skipif(not TI.exists(), reason="the shared weights are on one machine only")
+def test_ten_photographs(chromium, tmp_path):
+    """Of the ImageNet ViT-Ti/16, whose weights are in the page as float16."""
+    pre = Preprocess(image_size=224, mean=(0.5,), std=(0.5,), crop=0.9, interpolation="bicubic")
+    predictor = predictor_of(pre, names=[str(i) for i in range(1000)], model="vit-ti/16")
+    vitreous.import_weights(predictor.model, TI)
+    parts = [
+        image[:, top:, left:]
+        for image in map(photograph, ("china.jpg", "flower.jpg"))
+        for top, left in ((0, 0), (80, 0), (0, 200), (100, 150), (160, 300))
+    ]
+    path = write_page(tmp_path / "page.html", predictor, parts[:1], "float16")
+    assert path.stat().st_size < 18_000_000
+    with opened(chromium, path) as page:
+        for image in parts:
+            pixels = pre.fit(image)
+            seen, wanted = ask(page, pixels, ["logits"]), torch_answer(predictor, pixels)
+            assert_alike(seen, {"logits": wanted["logits"]}, 0.01)
+            assert seen["logits"].argmax() == wanted["logits"].argmax()
+        order = torch.randperm(196, generator=torch.Generator().manual_seed(0))
+        moved = ask(page, pixels, ["logits"], {"patch_order": order, "position_order": order})
+        assert_alike(moved, seen)
+
+
+def photograph(name):
+    return torch.tensor(load_sample_image(name)).permute(2, 0, 1)
+
+
 def test_every_change(shown, gray):
     image = digits(1)[0]
     plain = torch_answer(gray, image)["logits"]
@@ -144,10 +178,12 @@ SWIN = {"dim": 8, "depths": (2, 2), "heads": (1, 2), "window": 2, "patch": 4}
 ENCODER = {"encoder": "vit", "encoder_fields": {**PLAIN}}
 RESNET = {"block": "basic", "stages": (1, 1), "width": 8}
 DETR = {"dim": 16, "heads": 2, "mlp_dim": 16, "encoder_depth": 1, "decoder_depth": 1, "queries": 4}
+SMALL_DECODER = {"dim": 16, "cross_heads": 2, "points": 1, "decoder_depth": 1, "mlp_dim": 16}
 OTHERS = {
     "swin": ("classify", "swin", SWIN),
     "tag": ("tag", "vit", {**PLAIN, "tokens": "none", "pool": "mean", "position": "sines-2d"}),
     "segment": ("segment", "segmenter", {"heads": 2, **ENCODER}),
+    "instance": ("instance", "rf-detr-seg-mini", SMALL_DECODER),
     "detect": ("detect", "detr", {**DETR, "backbone": "resnet", "backbone_fields": RESNET}),
 }
 
@@ -156,7 +192,7 @@ OTHERS = {
 def test_other_models_and_tasks(chromium, tmp_path, kind):
     """On a phone, with all steps open and something changed; labels stay text."""
     task, name, fields = OTHERS[kind]
-    whole = task in ("segment", "detect")
+    whole = task in ("segment", "detect", "instance")
     pre = Preprocess(image_size=32, whole=whole, resize="square" if whole else "shorter")
     predictor = predictor_of(pre, task, model=name, **fields)
     image = noise(3, 32, 32)
@@ -169,10 +205,30 @@ def test_other_models_and_tasks(chromium, tmp_path, kind):
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert page.locator("#answers").inner_text().strip()
         assert_labels_are_text(page)
+        if task == "segment":
+            first = page.locator("#answers li").first
+            name = first.inner_text().strip().rsplit(" ", 2)[0]
+            colour = colours_of(tuple(range(len(HOSTILE))))[HOSTILE.index(name)]
+            assert f"rgb{colour}" in first.locator("i").get_attribute("style")
+        if task == "instance":
+            assert_masks_are_drawn(page)
         for button in ("hide half", "Undo all changes"):
             page.get_by_role("button", name=button).click()
             assert settled(page).strip()
         assert page.locator("#notice").is_hidden()
+
+
+def assert_masks_are_drawn(page):
+    """Of objects that are sure enough: all of them, if none needs to be sure."""
+    drawn = "document.querySelector('#answers canvas').toDataURL()"
+    page.evaluate("page.about.threshold = 0; page.refresh()")
+    settled(page)
+    page.wait_for_timeout(200)
+    with_masks = page.evaluate(drawn)
+    page.evaluate("page.about.answers.splice(page.about.answers.indexOf('masks'), 1)")
+    page.evaluate("page.refresh()")
+    page.wait_for_timeout(400)
+    assert page.evaluate(drawn) != with_masks
 
 
 # ---- every number
@@ -241,6 +297,39 @@ def test_every_cell_of_a_model_that_is_changed(shown):
     for given in (changes, {"position": [0]}, {}):
         shown.evaluate(CHANGE, given)
         every_cell_is_made_as_it_says(shown)
+
+
+ROTARY = {"kind": "rotary", "layout": "halves"}
+POSITIONS = {
+    "relative": ("relative", {"scale"}),
+    "conditional": ("conditional", {"neighbours", "sum"}),
+    "rotary": (ROTARY, {"turn"}),
+    "both": ("learned-1d+rotary", {"turn", "learned"}),
+}
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_positions_of_other_kinds(chromium, tmp_path, kind):
+    """Every cell, also where positions have changed places; and torch gives the same answers."""
+    position, kinds = POSITIONS[kind]
+    pre = Preprocess(image_size=8, channels=1, mean=(0.3,), std=(0.37,))
+    predictor = predictor_of(pre, names=list("0123456789"), **PLAIN, position=position)
+    image = digits(1)[0]
+    with opened(chromium, write_page(tmp_path / "page.html", predictor, [image])) as page:
+        assert kinds <= every_cell_is_made_as_it_says(page)
+        page.evaluate(CHANGE, {"position_order": [1, 0, 3, 2]})
+        assert kinds <= every_cell_is_made_as_it_says(page)
+        plain = torch_answer(predictor, image)["logits"]
+        for name, given in changes_of(predictor.model).items():
+            wanted = torch_answer(predictor, image, given)["logits"]
+            assert_alike(ask(page, image, ["logits"], given), {"logits": wanted})
+            if "order" in name or name == "position":
+                moved = abs(wanted - plain).max() / abs(plain).max()
+                assert moved < 1e-4 if name == "both orders" else moved > 1e-3, name
+        for button in ("off", "Undo all changes"):
+            page.get_by_role("button", name=button, exact=True).click()
+            settled(page)
+        assert page.locator("#changed").is_hidden()
 
 
 def test_a_step_shows_equation_source_and_shape(shown):
@@ -466,6 +555,72 @@ def test_changes_stay_for_other_images(shown):
     assert shown.locator("#changed").is_hidden()
     shown.locator("#samples button").first.click()
     shown.wait_for_selector(".sample:nth-child(1)[aria-pressed='true']")
+    settled(shown)
+
+
+def test_the_answer_stays_in_sight(shown):
+    """Wherever something is changed; and what is wrong is said there, too."""
+    short = shown.locator("#short")
+    shown.locator("#h-image").scroll_into_view_if_needed()
+    short.wait_for(state="hidden")
+    shown.locator("#steps > details").last.scroll_into_view_if_needed()
+    short.wait_for()
+    label, share = shown.locator("#answers .class").first.inner_text().split("\n")[:2]
+    assert short.inner_text().strip() == f"{label} {share}".strip()
+    shown.evaluate("page.change('class_token', values => { values[0] = 0; })")
+    settled(shown)
+    assert re.search(r"[−+]\d", short.inner_text())
+    short.get_by_role("button").click()
+    settled(shown)
+    assert shown.locator("#changed").is_hidden()
+    shown.evaluate(DROP, ["this is text", "some.png"])
+    shown.wait_for_selector("#notice:not([hidden])")
+    assert 0 <= shown.locator("#notice").bounding_box()["y"] < 100
+    shown.get_by_role("button", name="Close").click()
+    assert shown.locator("#notice").is_hidden()
+
+
+def test_the_keyboard_keeps_its_place(shown):
+    """Where what it has pressed is made anew."""
+    focused = "document.activeElement.textContent"
+    every_cell_is_made_as_it_says(shown)
+    for button in (
+        shown.locator("#steps .heads button", has_text="head 2").first,
+        shown.get_by_role("group", name="Tap a patch to").get_by_role("button", name="swap it"),
+        shown.get_by_role("group", name="Class token").get_by_role("button", name="zero"),
+    ):
+        button.focus()
+        text = shown.evaluate(focused)
+        button.press("Enter")
+        settled(shown)
+        shown.wait_for_timeout(100)
+        assert shown.evaluate(focused) == text
+    shown.get_by_role("button", name="look", exact=True).click()
+    shown.get_by_role("button", name="Undo all changes").click()
+    settled(shown)
+
+
+def test_a_sum_says_how_large_its_parts_are(shown, gray):
+    every_cell_is_made_as_it_says(shown)
+    card = "page.steps().cards.find(card => card.step.key === 'position')"
+    row, said = shown.evaluate(f"[{card}.chosen[0], {card}.made.more]")
+    added = re.search(r": [\d.]+ before, ([\d.]+) is added, [\d.]+ is the sum's", said)[1]
+    table = gray.model.position.table[row].detach().norm()
+    assert float(added) == pytest.approx(float(table), rel=5e-3)
+
+
+def test_patches_of_unusual_size_are_marked(shown):
+    shown.evaluate("""async () => {
+      const name = page.about.blocks[1], [{dims, data}] = await page.engine.get(name);
+      const row = page.about.prefix + 2;
+      const large = data.map((v, i) => Math.floor(i / dims[2]) === row ? 9 * v : v);
+      page.engine.cache.set(name, Promise.resolve({dims, data: large}));
+    }""")
+    shown.select_option("#what", "norms")
+    shown.wait_for_selector("#status:has-text('twice as large as the median')")
+    assert ": 1 of them" in shown.inner_text("#status")
+    shown.select_option("#what", "attention")
+    shown.locator("#samples button").first.click()
     settled(shown)
 
 

@@ -42,8 +42,16 @@ def test_a_conditional_position_is_added_behind_the_first_block():
     given, _ = told(model, "classify")
     names = [each["output"] for each in given["steps"]]
     at = names.index("position.conditional")
-    assert names.index("blocks.0") + 1 == at == names.index("blocks.1.norm1") - 1
-    assert "convolution" in given["steps"][at]["why"][0]
+    assert names.index("blocks.0") + 2 == at == names.index("blocks.1.norm1") - 1
+    assert names[at - 1] == "position.generated"
+    assert "convolution" in given["steps"][at - 1]["why"][0]
+
+
+@pytest.mark.parametrize(("name", "position"), [("beit", "bias"), ("dinov3", "angles")])
+def test_positions_that_act_in_the_blocks_are_steps(name, position):
+    given, _ = told(made(name)[0], "classify")
+    found = [each["group"] for each in given["steps"] if each["key"] == position]
+    assert found == ([["block", 0], ["block", 1]] if position == "bias" else [None])
 
 
 def test_norms_behind_the_sums_come_in_their_order():
@@ -132,7 +140,9 @@ def named(how):
     return [of] if isinstance(of, str) else of
 
 
-@pytest.mark.parametrize("name", ["vit", "siglip", "segmenter", "detr", "rf-detr"])
+@pytest.mark.parametrize(
+    "name", ["vit", "siglip", "cpvt", "beit", "dinov3", "eva", "segmenter", "detr", "rf-detr"]
+)
 def test_what_makes_a_cell_is_there(name):
     task = {"segmenter": "segment", "detr": "detect", "rf-detr": "instance"}.get(name, "classify")
     given, _ = told(made(name)[0], task, whole=task != "classify")

@@ -34,7 +34,7 @@ def digits(folder):
 
 FAMILIES = (
     *("vit", "vit, sines", "vit, post", "vit, gated", "deit", "cpvt", "beit"),
-    *("dinov2", "dinov3", "resnet", "rf-detr"),  # others: pages/test_living.py
+    *("dinov2", "dinov3", "eva", "resnet", "rf-detr"),  # others: pages/test_living.py
 )
 
 

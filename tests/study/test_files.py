@@ -4,36 +4,32 @@ import pytest
 import torch
 from study.small_study import SMALL
 
+from vitreous.config import config_fields
 from vitreous.errors import ConfigError
 from vitreous.models import create
 from vitreous.study.find import find_study, shipped
 from vitreous.study.plan import StudyPlan
 from vitreous.study.read import parse_study
 from vitreous.study.spec import TIERS
+from vitreous.train.build_model import wrapped
 
 SHIPPED = {study.name: study for study in shipped()}
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_arm_of_a_study_that_ships_can_be_built(name, tmp_path):
+    """And what is trained before it: teachers, and encoders without labels."""
     for tier in TIERS:
         plan = StudyPlan(SHIPPED[name].at_tier(tier), tmp_path)
-        for arm in plan.arms:
-            recipe = plan.first(arm).recipe
-            fields = dict(each.split("=", 1) for each in recipe.fields)
+        before = [job for level in plan.before(plan.arms) for job in level]
+        for job in (*map(plan.first, plan.arms), *before):
+            recipe = wrapped(job.recipe)
+            classes = {} if recipe.method else {"classes": 10}
             with torch.device("meta"):
-                model = recipe.model or ""
-                values = {n: parsed(v) for n, v in fields.items()}
-                create(model, image_size=recipe.image_size[0], classes=10, **values)
+                values = config_fields(recipe.fields)
+                create(recipe.model or "", image_size=recipe.image_size[0], **classes, **values)
             assert recipe.split_seed == 0
             assert recipe.precision == "float32"
-
-
-def parsed(text):
-    import json
-
-    value = json.loads(text)
-    return tuple(value) if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 from tokenizer_folders import (
+    captions,
     clip,
     clip_folder,
     clip_two_files,
@@ -41,9 +42,9 @@ def copied(source, folder, **files):
     return folder
 
 
-def refused(source, match):
+def refused(source, match, **options):
     with pytest.raises(CheckpointError, match=match):
-        published_tokenizer(source)
+        published_tokenizer(source, **options)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,22 @@ def test_the_length_is_that_of_the_tower_then_of_the_files(tmp_path):
     assert published_tokenizer(folder, length=12).preprocess.length == 12
     write(folder / "config.json", {"model_type": "clip"})
     assert published_tokenizer(folder).preprocess.length == 77  # model_max_length
+
+
+def test_extra_ids_beyond_the_embeddings_are_left_out(tmp_path):
+    """The multilingual SigLIP has 250,100 pieces and 250,000 embeddings."""
+    folder = copied(t5_folder(), tmp_path / "extra", tokenizer_config={"tokenizer_class": "x"})
+    write(folder / "config.json", {"model_type": "siglip"})
+    path = folder / "tokenizer.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    values["model"]["vocab"] += [[f"▁<extra_id_{i}>", 0.0] for i in range(100)]
+    write(path, values)
+    assert published_tokenizer(folder).size == 1000
+    known = published_tokenizer(folder, vocabulary=900)
+    assert known.size == 900
+    texts = ["a red cat <extra_id_7>", *captions(50)]
+    assert known.encode(texts).max() < 900
+    refused(folder, "embeddings for 800: it is the tokenizer of another model", vocabulary=800)
 
 
 def test_token_ids_of_a_config_are_not_believed(tmp_path):
@@ -135,6 +152,7 @@ def test_an_openai_list_of_another_size(tmp_path):
     small = published_tokenizer(tmp_path)
     assert small.size == 1000
     assert (small.preprocess.begin, small.preprocess.end) == (998, 999)
+    assert published_tokenizer(merges_file(), vocabulary=1000).content == small.content
     plain = tmp_path / "merges.txt"
     plain.write_bytes(gzip.decompress(merges_file().read_bytes()))
     assert published_tokenizer(plain).content == clip().content

@@ -214,10 +214,15 @@ def test_from_python(photos, tmp_path):
     run = vitreous.pretrain(photos, out=tmp_path / "run", fields=fields, **options)
     assert (run.metric, run.split) == ("loss", "val")
     assert Run(run).read_config().task == PRETRAINING[0]
+    assert Run(run).read_config().config["encoder_fields"]["dim"] == 16
     again = vitreous.pretrain(out=run, resume=True, epochs=2, progress=False)
     assert evaluations(again)[-1]["epoch"] == 2
     paths = sorted(photos.rglob("*.png"))
-    listed = vitreous.pretrain(paths, out=tmp_path / "listed", fields=fields, **options)
+    # fields that only an encoder has are those of the model that was named as the encoder
+    plain = {name.removeprefix("encoder."): value for name, value in fields.items()}
+    plain |= {"mask_ratio": 0.5} if PRETRAINING[0] == "mae" else {}
+    listed = vitreous.pretrain(paths, out=tmp_path / "listed", fields=plain, **options)
+    assert Run(listed).read_config().config["encoder_fields"]["dim"] == 16
     assert evaluations(listed)[-1]["samples"] == 4
     measured = [vitreous.evaluate(listed, data)["loss"] for data in (paths[:5], paths[:5] * 2)]
     assert measured[0] == pytest.approx(measured[1])

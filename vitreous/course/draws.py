@@ -4,7 +4,7 @@ same on every machine. Texts ask for them by `facts.py`."""
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from vitreous.course.study_numbers import Language
 from vitreous.errors import ConfigError
@@ -66,7 +66,7 @@ def reordered(part: str = "attention", lang: Language = "en") -> str:
     function = parts[part].double().eval()
     with torch.no_grad():
         found = (function(x[:, order]) - function(x)[:, order]).abs().max().item()
-    return _bound(found, lang)
+    return bound(found, lang)
 
 
 @cache
@@ -85,7 +85,67 @@ def convolution_difference(patch: int = 16, dim: int = 768, lang: Language = "en
     by_linear = cut @ kernels.flatten(1).T / cut.shape[-1]
     by_convolution = F.conv2d(image, kernels, stride=patch).flatten(2).transpose(1, 2)
     found = (by_linear - by_convolution / cut.shape[-1]).abs().max().item()
-    return _bound(found, lang)
+    return bound(found, lang)
+
+
+@cache
+def answers_reordered(lang: Language = "en") -> str:
+    """`below 1e-12`: how far the logits of a ViT without positions move, at most, if the patches
+    of the image change places."""
+    import torch
+
+    from vitreous.course.vit import ViT
+
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        model = ViT(image_size=64, dim=48, depth=3, heads=3, hidden=96, classes=10).double()
+        tokens = model.patch_embed(torch.rand(1, 3, 64, 64, dtype=torch.float64))
+        both = tokens, tokens[:, torch.randperm(tokens.shape[1])]
+        rows = [torch.cat((model.cls_token, each), dim=1) for each in both]
+        one, other = (model.head(model.norm(model.blocks(each))[:, 0]) for each in rows)
+    return bound((one - other).abs().max().item(), lang)
+
+
+@cache
+def alike(sums: bool = True, blocks: int = 12) -> str:
+    """`0.35`: the mean cosine between two random tokens behind so many blocks that have not been
+    trained; `1.00` without the sums around attention and MLP."""
+    import torch
+    import torch.nn.functional as F
+
+    from vitreous.course.vit import Block
+
+    _within("blocks", blocks)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        made = [Block(48, 3, 192) for _ in range(blocks)]
+        x = torch.randn(1, 16, 48)
+        for each in made:
+            x = each(x) if sums else each.mlp(each.norm2(each.attn(each.norm1(x))))
+    unit = F.normalize(x[0], dim=1)
+    return f"{(unit @ unit.T)[~torch.eye(16, dtype=torch.bool)].mean().item():.2f}"
+
+
+@cache
+def skipped(rate: float = 0.1) -> str:
+    """`10 %`: of 1,000 images of a batch, those for which DropPath leaves out one branch."""
+    import torch
+
+    from vitreous.layers.block import DropPath
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        left = DropPath(rate)(torch.ones(DRAWS, 1, 1))
+    return f"{100 * (left == 0).double().mean().item():.0f} %"
+
+
+@cache
+def window_reach(blocks: Literal[1, 2, 3, 4], shifted: bool = True) -> str:
+    """`64`: of 256 tokens in windows of 4 x 4, those that differ behind so many blocks of a Swin if
+    one patch of the image does."""
+    from vitreous.course.figures.c11 import reached, small_swin
+
+    return f"{int(reached(small_swin(shifted), 6, 6)[blocks - 1].sum())}"
 
 
 @cache
@@ -109,7 +169,7 @@ def _within(name: str, value: int) -> None:
         raise ConfigError(f"{name} = {value}: expected 1 to {LARGEST}")
 
 
-def _bound(value: float, lang: Language) -> str:
+def bound(value: float, lang: Language) -> str:
     """Rounding differs between machines; its size does not."""
     below = {"en": "below", "zh": "小于"}[lang]
     return next((f"{below} 1e-{n}" for n in (12, 6, 3) if value < 10**-n), f"{value:.3g}")

@@ -22,7 +22,7 @@ PLACE = re.compile(r"\{(\d+)\}")
 
 
 @dataclass(frozen=True)
-class Entry:
+class CourseEntry:
     """One entry; a text is known by its number in the list of its language."""
 
     id: str = ""
@@ -58,7 +58,7 @@ class Entry:
             raise ConfigError(f"{self.id}: {len(self.values)} values for the places {sorted(used)}")
 
 
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=CourseEntry)
 
 
 def places(text: str) -> list[int]:

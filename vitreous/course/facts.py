@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from vitreous.course import draws, model_numbers, study_numbers
+from vitreous.course import dense_numbers, digit_numbers, draws, model_numbers, study_numbers
 from vitreous.course.own_run import own
 from vitreous.course.study_numbers import Language, NotMeasuredError
 from vitreous.errors import ConfigError, did_you_mean
@@ -36,13 +36,34 @@ FUNCTIONS: tuple[Callable[..., str], ...] = (
     model_numbers.patches,
     model_numbers.grid,
     model_numbers.patch_values,
+    model_numbers.dense_weights,
     model_numbers.field,
     model_numbers.megabytes,
     draws.attention_variance,
     draws.largest_weight,
     draws.saturated,
     draws.reordered,
+    draws.answers_reordered,
     draws.convolution_difference,
+    draws.alike,
+    draws.skipped,
+    draws.window_reach,
+    digit_numbers.digits_accuracy,
+    digit_numbers.digits_mistaken,
+    digit_numbers.digits_baseline,
+    digit_numbers.digits_count,
+    digit_numbers.digits_certainty,
+    digit_numbers.tanh_difference,
+    digit_numbers.score_variance,
+    digit_numbers.own_weight,
+    digit_numbers.exchanged_scores,
+    digit_numbers.key_bias_difference,
+    digit_numbers.attention_distance,
+    digit_numbers.norm_influence,
+    digit_numbers.heaviest_adds_most,
+    dense_numbers.scene_boxes,
+    dense_numbers.scene_objects,
+    dense_numbers.empty_mask,
     study_numbers.study,
     study_numbers.difference,
     study_numbers.verdict,
@@ -61,7 +82,7 @@ FACTS: Mapping[str, Callable[..., str]] = {each.__name__: each for each in FUNCT
 
 def fact(text: str, lang: Language = "en", run: str | Path | None = None) -> str:
     """What one call gives: `fact('tokens("vit-b/16", 384)')` is "577". `run` is the reader's run
-    folder, which `own("accuracy")` and its like read.
+    folder, which `own("score")` and its like read.
 
     A `ConfigError` for everything else; a `NotMeasuredError`, which is one, where the number is not
     known.

@@ -22,7 +22,7 @@ def _living_page() -> str:
 
 
 @dataclass(frozen=True)
-class Shown:
+class InlineHTML:
     """HTML that a notebook shows."""
 
     html: str
@@ -34,21 +34,21 @@ class Shown:
         return self.html
 
 
-def living(step: str | None = None, **options: object) -> Shown:
+def living(step: str | None = None, **options: object) -> InlineHTML:
     """The living page of the digits model, at a step: `living("scores", block=1, head=2)`."""
     given = {"only": "steps", **({} if step is None else {"step": step}), **options}
     fragment = "&".join(f"{key}={value}" for key, value in given.items())
     page = _living_page().replace("<head>", f"<head><script>location.hash={fragment!r}</script>", 1)
-    return Shown(
+    return InlineHTML(
         f'<iframe srcdoc="{escape(page)}" style="width:100%;height:560px;border:0"></iframe>'
     )
 
 
-def figure(chapter: int, name: str) -> Shown:
+def figure(chapter: int, name: str) -> InlineHTML:
     """A figure of a chapter."""
     from vitreous.pages.figure import INK, LINE, SOFT, svg
 
     draw, _ = figure_of(chapter, name)
     named = {"ink": INK, "soft": SOFT, "line": LINE, "a": "#1f6feb", "b": "#c2410c", "c": "#15803d"}
     colours = ";".join(f"--{name}:{colour}" for name, colour in named.items())
-    return Shown(f'<div style="{colours};background:#fff;max-width:40rem">{svg(draw())}</div>')
+    return InlineHTML(f'<div style="{colours};background:#fff;max-width:40rem">{svg(draw())}</div>')

@@ -120,6 +120,14 @@ def patch_values(model: str, **fields: Any) -> str:
     return f"{math.prod(pair('patch', config.patch)) * config.channels:,}"
 
 
+def dense_weights(model: str, **fields: Any) -> str:
+    """`22,658,678,784`: what a matrix from every pixel to every token would have, which assumes
+    nothing of images: E has one for all patches, and each sees its own pixels alone."""
+    config = _vit(model, **fields).config
+    (height, width), (gh, gw) = pair("image_size", config.image_size), config.grid
+    return f"{config.channels * height * width * gh * gw * config.dim:,}"
+
+
 def field(model: str, name: str, **fields: Any) -> str:
     """`12`: a field of its config, or what follows from it, like `head_width`; those of a part have
     a dot, `norm.place`, as have those of a model inside, `core.dim`."""

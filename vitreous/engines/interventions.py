@@ -19,8 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitreous.layers.grid_positions import OffsetBias
+from vitreous.layers.position import Position
 from vitreous.layers.tap import See, tap
 from vitreous.models.model import AttentionLayer, Model
+from vitreous.models.swin import Swin
 
 MOST = 1600
 """Patches among which one is chosen."""
@@ -30,10 +33,11 @@ class Interventions(dict[str, Tensor]):
     """By name; only those that a model knows.
 
     patch_order (n,): which patch stands in each place. patch_keep (n,): 0 makes a patch gray, the
-    mean colour of the training data. position (): what positions are multiplied by. position_order
-    (n,): whose position each place has. class_token (): what the token is multiplied by. heads
-    (layers, heads), attention (layers,), mlp (layers,): what comes out of them is multiplied by it.
-    Orders and patch_keep may be (b, n): each image has its own.
+    mean colour of the training data. position (): what positions are multiplied by, whatever they
+    are: vectors that are added, angles, biases. position_order (n,), a permutation: whose position
+    each place has; positions inside windows have none. class_token (): what the token is multiplied
+    by. heads (layers, heads), attention (layers,), mlp (layers,): what comes out of them is
+    multiplied by it. Orders and patch_keep may be (b, n): each image has its own.
     """
 
     grid: tuple[int, int]
@@ -51,8 +55,10 @@ class Interventions(dict[str, Tensor]):
         n = level.grid[0] * level.grid[1]
         if covered == core.own_size() and not getattr(core, "windows", None):
             found["patch_order"], found["patch_keep"] = torch.arange(n), torch.ones(n)
-        if positions_of(core) is not None:
+        if has_positions(core):
             found["position"], found["position_order"] = torch.ones(()), torch.arange(n)
+        elif isinstance(core, Swin):
+            found["position"] = torch.ones(())
         if core.class_tokens:
             found["class_token"] = torch.ones(())
         if layers:
@@ -102,12 +108,12 @@ def changing(model: Model, given: Callable[[], Interventions], see: See | None =
         owner, _, part = name.rpartition(".")
         if name == "prefix" and "class_token" in what:
             return torch.cat((tensor[:, :1] * what["class_token"], tensor[:, 1:]), dim=1)
-        if name == "position.table" and "position" in what:
-            order = what["position_order"]
-            rows = len(tensor) - order.shape[-1]
-            patches = tensor[rows:][order]  # (n, d), or (b, n, d)
-            before = tensor[:rows] if order.ndim == 1 else tensor[:rows].expand(len(order), -1, -1)
-            return torch.cat((before, patches), dim=-2) * what["position"]
+        if part in MOVED and "position" in what:
+            order = what.get("position_order")  # windows have places of their own
+            moved = tensor if order is None else MOVED[part](tensor, order)
+            return moved * what["position"]
+        if part == "placed" and "position" in what:
+            return in_order(tensor, what["position_order"].argsort(-1))
         if owner in numbers and part == "heads":
             gates = what["heads"][numbers[owner], : tensor.shape[1]]
             return tensor * gates.reshape(1, -1, 1, 1)
@@ -126,11 +132,42 @@ def changing(model: Model, given: Callable[[], Interventions], see: See | None =
     return shown
 
 
+def _rows(table: Tensor, order: Tensor) -> Tensor:
+    """A table (p + n, d), of which the first rows may belong to no place: (…, p + n, d)."""
+    p = len(table) - order.shape[-1]
+    patches = table[p:][order]  # (n, d), or (b, n, d)
+    before = table[:p].expand(*order.shape[:-1], -1, -1)
+    return torch.cat((before, patches), dim=-2)
+
+
+def _between(bias: Tensor, order: Tensor) -> Tensor:
+    """Biases between tokens, (1, heads, p + n, p + n): (1 or b, heads, p + n, p + n)."""
+    p = bias.shape[-1] - order.shape[-1]
+    before = torch.arange(p, device=order.device).expand(*order.shape[:-1], -1)
+    rows = torch.cat((before, order + p), dim=-1)  # (…, p + n)
+    moved = bias[0, :, rows[..., :, None], rows[..., None, :]]  # (heads, …, p + n, p + n)
+    return moved[None] if order.ndim == 1 else moved.transpose(0, 1)
+
+
+def in_order(x: Tensor, order: Tensor) -> Tensor:
+    """x (b, n, d), its rows in an order that is (n,) or (b, n)."""
+    if order.ndim == 1:
+        return x[:, order]
+    return x[torch.arange(len(x), device=x.device)[:, None], order]
+
+
+MOVED = {"table": _rows, "angles": _rows, "bias": _between, "generated": in_order}
+"""What positions show, by its name, in another order. A generator (CPVT) computes from the patches
+around: they are put where their positions are (`placed`), and what is generated is put back."""
+
+
 def watched(model: Model) -> dict[str, nn.Module]:
-    """The modules of the encoder that are looked at: its steps, and in each block the norms, the
-    attention, its projection and the layers of the MLP."""
+    """The modules of the encoder that are looked at: its steps, its positions, and in each block
+    the norms, the attention, its projection and the layers of the MLP."""
     core = model.core
     found = core.steps()
+    positions = (Position, OffsetBias)
+    found |= {name: part for name, part in core.named_modules() if isinstance(part, positions)}
     for layer in encoder_layers(model):
         block = layer.name.rpartition(".")[0]
         inside = dict(core.get_submodule(block).named_children())
@@ -151,8 +188,6 @@ def heads_of(core: Model, layer: AttentionLayer) -> int:
     return int(heads)
 
 
-def positions_of(core: Model) -> nn.Module | None:
-    """Positions that are added to the tokens, if there are such."""
-    position = getattr(core, "position", None)
-    kind = getattr(getattr(core.config, "position", None), "kind", "none")
-    return position if kind.startswith(("learned", "sines")) else None
+def has_positions(core: Model) -> bool:
+    """Whether its patches have positions, on the whole grid."""
+    return getattr(getattr(core.config, "position", None), "kind", "none") != "none"

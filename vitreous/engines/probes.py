@@ -210,10 +210,9 @@ def _why(missing: str, model: Model, known: Interventions) -> str:
         size, patch = ("{}x{}".format(*each) for each in (core.own_size(), known.pixels))
         return f"{name} sees images of {size}, which patches of {patch} do not cover evenly"
     if missing in ("position", "position_order"):
-        kind = getattr(getattr(core.config, "position", None), "kind", "none")
-        if kind == "none":
-            return f"{name} has no positions that are added to its tokens"
-        return f"{name} has {kind} positions, which are not added to the tokens: they stay"
+        if "position" in known:
+            return f"{name} has positions inside windows, which have no order"
+        return f"{name} has no positions"
     if missing == "class_token":
         return f"{name} has no class token"
     return f"{name} has no blocks with attention"

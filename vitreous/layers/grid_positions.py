@@ -94,13 +94,13 @@ class Relative(Position):
         table = self.on(self.on_grid[block], grid, own)
         index = relative_index(grid, table.device)
         n = index.shape[0]
-        between = table[index.flatten()].view(n, n, -1).permute(2, 0, 1)  # (heads, n, n)
-        if not self.rows:
-            return between[None]
-        to_patch, to_prefix, among = table[-3:, :, None, None].unbind(0)  # (heads, 1, 1) each
-        top = torch.cat((among.expand(-1, prefix, prefix), to_patch.expand(-1, prefix, n)), 2)
-        bottom = torch.cat((to_prefix.expand(-1, n, prefix), between), 2)
-        return torch.cat((top, bottom), 1)[None]
+        bias = table[index.flatten()].view(n, n, -1).permute(2, 0, 1)  # (heads, n, n)
+        if self.rows:
+            to_patch, to_prefix, among = table[-3:, :, None, None].unbind(0)  # (heads, 1, 1) each
+            top = torch.cat((among.expand(-1, prefix, prefix), to_patch.expand(-1, prefix, n)), 2)
+            bottom = torch.cat((to_prefix.expand(-1, n, prefix), bias), 2)
+            bias = torch.cat((top, bottom), 1)
+        return show(self.blocks[block], "bias", bias[None], inside=True)
 
     def parts(self, block: int) -> list[nn.Module]:
         return [self.blocks[block]]
@@ -153,6 +153,7 @@ class Conditional(Position):
         if block != 0:
             return x
         before, patches = x[:, :prefix], x[:, prefix:]
-        on_grid = patches.transpose(1, 2).unflatten(2, grid)
-        patches = patches + self.generator(on_grid).flatten(2).transpose(1, 2)
-        return show(self, "conditional", torch.cat((before, patches), dim=1))
+        placed = show(self, "placed", patches, inside=True)
+        generated = self.generator(placed.transpose(1, 2).unflatten(2, grid))
+        generated = show(self, "generated", generated.flatten(2).transpose(1, 2), inside=True)
+        return show(self, "conditional", torch.cat((before, patches + generated), dim=1))

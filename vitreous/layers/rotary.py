@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.config import Finite, Hidden, OneOrMore, Size, pair
@@ -14,6 +15,7 @@ from vitreous.errors import ConfigError
 from vitreous.layers.attention import Rotate
 from vitreous.layers.position import Learned1d, Position, PositionConfig, TokenSizes
 from vitreous.layers.resample import Grid
+from vitreous.layers.tap import show
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,10 @@ class Rotary(Position):
 
     def rotation(self, prefix: int, grid: Grid, device: torch.device | None = None) -> Rotate:
         pairs = self.config.layout == "pairs"
-        angles = self.angles(grid, device)  # (n, e/2)
-        angles = angles.repeat_interleave(2, dim=1) if pairs else angles.repeat(1, 2)
+        angles = show(self, "angles", self.angles(grid, device), inside=True)  # (…, n, e/2)
+        angles = angles.repeat_interleave(2, dim=-1) if pairs else torch.cat((angles, angles), -1)
         # An angle of 0 leaves the prefix exactly as it is, without taking the tokens apart.
-        angles = torch.cat((angles.new_zeros(prefix, angles.shape[1]), angles))
+        angles = F.pad(angles, (0, 0, prefix, 0)).unsqueeze(-3)  # (…, 1, p + n, e)
         cos, sin = angles.cos(), angles.sin()
 
         def rotate(x: Tensor) -> Tensor:

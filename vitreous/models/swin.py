@@ -181,6 +181,7 @@ class WindowAttention(Attention):
     def _bias(self, batch: int, windows: Windows) -> Tensor:
         """(1, heads, n, n), or (b · windows, heads, n, n) where windows are shifted."""
         bias = self.bias_table[windows.offsets].permute(2, 0, 1)[None]
+        bias = show(self, "bias", bias, inside=True)
         if windows.mask is None:
             return bias
         return (bias + windows.mask[:, None].to(bias.dtype)).repeat(batch, 1, 1, 1)

@@ -16,6 +16,8 @@ STAGES = {
     **{"pool": "pool", "head": "head"},
 }
 """The words for what is inside an encoder that is not taken apart, by its first name."""
+IN_RASTER = ("layers/sines.py", "Sines1d.forward", "table = _sines(")
+ANGLES = ("position.angles", "position.rotary.angles")
 
 
 def encoder_steps(core: Model, makers: Makers) -> list[dict[str, Any]]:
@@ -47,7 +49,10 @@ def vit_steps(core: ViT, makers: Makers) -> list[dict[str, Any]]:
     before = "prefix" if has("prefix") else "tokens"
     if has("position.table"):
         learned = config.position.kind.startswith("learned-1d")
-        steps.append(step("table", "position.table", how={"kind": "learned"} if learned else None))
+        how = {"kind": "learned"} if learned else None
+        key = "sines" if config.position.kind.startswith("sines") else "table"
+        source = IN_RASTER if config.position.kind == "sines-1d" else None
+        steps.append(step(key, "position.table", how=how, picture="alike", source=source))
     if has("position"):
         of = [before, "position.table"]
         sum_of = {"kind": "sum", "of": of} if has("position.table") else None
@@ -57,6 +62,10 @@ def vit_steps(core: ViT, makers: Makers) -> list[dict[str, Any]]:
         how = norm(before, "embed_norm", config.norm_eps)
         steps.append(step("embed_norm", "embed_norm", how=how))
         before = "embed_norm"
+    angles = next((name for name in ANGLES if has(name)), None)
+    if angles is not None:
+        steps.append(step("angles", angles))
+    turned = {"angles": angles, "layout": getattr(config.position, "layout", None)}
     block: Any
     for number, block in enumerate(core.blocks):
         name = f"blocks.{number}"
@@ -68,10 +77,9 @@ def vit_steps(core: ViT, makers: Makers) -> list[dict[str, Any]]:
             before,
             ("block", number),
             # what else happens between the linear layer and the scores has no short form
-            simple=not config.attention.qk_norm
-            and block.attention.qv_bias is None
-            and "rotary" not in config.position.kind,
-            biased=config.position.kind == "relative",
+            simple=not config.attention.qk_norm and block.attention.qv_bias is None,
+            turned=turned if angles else None,
+            bias=f"position.blocks.{number}.bias",
             order=config.norm.place,
             plain_sums=config.layer_scale is None,
             activation=config.activation,
@@ -80,9 +88,21 @@ def vit_steps(core: ViT, makers: Makers) -> list[dict[str, Any]]:
         )
         before = name
         if number == 0 and has("position.conditional"):  # CPVT: behind the first block
+            steps += conditional_steps(makers, before)
             before = "position.conditional"
-            steps.append(step("conditional", before, picture="colours"))
     return steps + _head_steps(core, makers, before)
+
+
+def conditional_steps(makers: Makers, before: str) -> list[dict[str, Any]]:
+    """What is generated from the tokens `before`, and the sum."""
+    names = ("position.generator.weight", "position.generator.bias")
+    weight, bias = (f"{makers.inner}{name}" for name in names)
+    around = {"kind": "neighbours", "of": "position.placed", "weight": weight, "bias": bias}
+    sum_of = {"kind": "sum", "of": [before, "position.generated"]}
+    return [
+        step("generated", "position.generated", how=around),
+        step("conditional", "position.conditional", how=sum_of, picture="colours"),
+    ]
 
 
 def _head_steps(core: ViT, makers: Makers, before: str) -> list[dict[str, Any]]:
@@ -125,14 +145,16 @@ def block_steps(
     activation: str,
     eps: float,
     simple: bool = True,
-    biased: bool = False,
+    turned: dict[str, Any] | None = None,
+    bias: str = "",
     order: str = "pre",
     plain_sums: bool = True,
     normed: bool = False,
     rows: str | None = None,
 ) -> list[dict[str, Any]]:
     """A block. Its outputs are called `name`, its parameters `weights`; `before` is the output that
-    it reads, if there is one; `order` is that of its norms."""
+    it reads, if there is one; `turned` says how queries and keys are turned, `bias` is the output
+    that is added to the scores, where there is one; `order` is that of its norms."""
     attention, mlp, pre = f"{name}.attention", f"{name}.mlp", order == "pre"
     read, into_mlp = (before, "norm1") if order == "post" else (f"{name}.norm1", "norm2")
     width = block.attention.heads * block.attention.head_dim
@@ -148,8 +170,11 @@ def block_steps(
     qkv: list[tuple[str, How]] = []
     for i, part in enumerate("qkv"):
         made = makers.linear(read, f"{weights}.attention.qkv", i * width) if read else None
+        if part != "v" and made and turned:
+            made = {"kind": "turn", "linear": made, **turned}
         qkv.append((part, made if simple or part == "v" else None))
     found = [
+        step("bias", bias, group, columns="tokens", picture="row"),
         step(words["norm1"], f"{name}.norm1", group, how=norm(before, "norm1"), rows=rows),
         *attention_steps(
             makers,
@@ -158,7 +183,7 @@ def block_steps(
             block.attention,
             group,
             qkv=qkv,
-            biased=biased,
+            bias=bias if makers.has(bias) else None,
             rows=rows,
             columns=rows,
             picture="attention",

@@ -251,7 +251,7 @@ def _seen_in(
     with opened_page(browser, file) as evaluate:
         until = time.monotonic() + 60
         while not evaluate("document.documentElement?.dataset.ready ?? ''"):
-            if failed := evaluate("document.getElementById('notice')?.textContent ?? ''"):
+            if failed := evaluate("document.querySelector('#notice span')?.textContent ?? ''"):
                 raise BrowserError(failed)
             if time.monotonic() > until:
                 raise BrowserError("the page was not ready within a minute")

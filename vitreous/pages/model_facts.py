@@ -10,6 +10,8 @@ from torch import Tensor
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.living import AFTER, LivingGraph
 from vitreous.engines.interventions import encoder_layers, heads_of
+from vitreous.labels import LabelMap
+from vitreous.pages.colours import as_hex, colours_of
 from vitreous.pages.decoder_steps import decoder_steps, sets
 from vitreous.pages.encoder_steps import encoder_steps
 from vitreous.pages.steps import Makers, name_of, step
@@ -32,6 +34,7 @@ def about(
         "answer": show.page_answer,
         "excludes": show.excludes,
         "labels": list(task.labels.names),
+        "colours": [] if show.page_answer == "classes" else _colours(task.labels),
         "thresholds": _plain(getattr(task, "thresholds", None)),
         "noObject": model.other_classes > 0,
         "threshold": _plain(getattr(task, "threshold", None)),
@@ -86,12 +89,16 @@ def about(
 
 def maps_of(graph: LivingGraph) -> list[str]:
     """The outputs (1, d, h, w) that are maps, and no attention of heads."""
-    parts = ("q", "k", "v", "scores", "scaled", "weights", "heads")
+    parts = ("q", "k", "v", "bias", "scores", "scaled", "weights", "heads")
     return [
         name
         for name, shape in graph.outputs.items()
         if len(shape) == 4 and name.rpartition(".")[2] not in parts
     ]
+
+
+def _colours(labels: LabelMap) -> list[str]:
+    return [as_hex(colour) for colour in colours_of(tuple(labels.external))]
 
 
 def _plain(value: Any) -> Any:

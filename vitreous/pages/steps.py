@@ -25,6 +25,8 @@ Group = tuple[str, int] | None
 """The layer that a step is inside: a key of [living] in words.toml, and its number from 0."""
 EQUATIONS = {"relu": "ReLU(x) = max(0, x)", "gelu": "GELU(x) = x Φ(x)"}
 """Of activations; others are named without one."""
+TURNED = "{0} = R_θ ( LN(z) W_{0} + b_{0} )"
+"""Of queries and keys with rotary positions."""
 
 
 def step(
@@ -104,18 +106,29 @@ def attention_steps(
     group: Group,
     *,
     qkv: list[tuple[str, How]],
-    biased: bool = False,
+    bias: str | None = None,
     rows: str | None = None,
     columns: str | None = None,
     picture: str | None = None,
 ) -> list[dict[str, Any]]:
     """The steps of an attention, whose outputs are called `name` and whose parameters `weights`,
-    from queries, keys and values (their words, and what makes them) to W_O."""
+    from queries, keys and values (their words, and what makes them) to W_O; `bias` is an output
+    that is added to the scores."""
+    plus = {} if bias is None else {"plus": bias}
+    with_bias = ("frac(q k^T)(sqrt(d)) + B", "A = softmax ( frac(q k^T)(sqrt(d)) + B )")
+    equations = (None, None) if bias is None else with_bias
     scale = {"kind": "scale", "of": f"{name}.scores", "by": module.scale}
     join = {**makers.linear("", f"{weights}.projection"), "kind": "join", "of": f"{name}.heads"}
     sides = {"q": rows, "k": columns, "v": columns}
     found = [
-        step(key, f"{name}.{part}", group, how=how, rows=sides[part])
+        step(
+            key,
+            f"{name}.{part}",
+            group,
+            how=how,
+            rows=sides[part],
+            equation=TURNED.format(part) if how and how["kind"] == "turn" else None,
+        )
         for part, (key, how) in zip("qkv", qkv, strict=True)
     ]
     on: dict[str, Any] = {"rows": rows, "columns": columns}
@@ -127,13 +140,14 @@ def attention_steps(
             how={"kind": "scores", "of": [f"{name}.q", f"{name}.k"]},
             **on,
         ),
-        step("scaled", f"{name}.scaled", group, how=None if biased else scale, **on),
+        step("scaled", f"{name}.scaled", group, how=scale | plus, equation=equations[0], **on),
         step(
             "weights",
             f"{name}.weights",
             group,
             how={"kind": "softmax", "of": f"{name}.scaled"},
             picture=picture,
+            equation=equations[1],
             **on,
         ),
         step(

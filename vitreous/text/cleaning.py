@@ -15,6 +15,8 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 def _repaired(text: str) -> str:
     """Mended encodings, straight quotes, no control characters, composed accents (NFC): ftfy."""
+    if text.isascii() and text.isprintable() and "&" not in text:
+        return text  # it finds nothing there, and takes most of the time of a short prompt
     import ftfy  # slow to import
 
     return ftfy.fix_text(text)

@@ -25,7 +25,13 @@ from vitreous.text.clip_vocabulary import (
 )
 from vitreous.text.sentencepiece import BPE, UNIGRAM, read_pieces, sentencepiece_parts
 from vitreous.text.tokenizer import LONGEST, TextPreprocess, Tokenizer
-from vitreous.text.tokenizer_file import as_bytes, checked_parts, ids_of, read_object
+from vitreous.text.tokenizer_file import (
+    as_bytes,
+    checked_parts,
+    ids_of,
+    read_object,
+    without_extras,
+)
 
 TOKENIZER = "tokenizer.json"
 OPENAI = "bpe_simple_vocab_16e6.txt.gz"
@@ -90,12 +96,14 @@ class _Vocabulary(NamedTuple):
     pad: int
 
 
-def published_tokenizer(source: str | Path, *, length: int | None = None) -> Tokenizer:
+def published_tokenizer(
+    source: str | Path, *, length: int | None = None, vocabulary: int | None = None
+) -> Tokenizer:
     """The tokenizer of a folder as transformers, open_clip or Google publish it, or of one file of
     a vocabulary.
 
-    length: of the text tower, where it is known: the number of its positions. Else what the files
-    say.
+    length, vocabulary: of the text tower, where it is known: its positions and its embeddings. Else
+    what the files say.
     """
     files = _opened(Path(source))
     style = _style(files)
@@ -106,7 +114,7 @@ def published_tokenizer(source: str | Path, *, length: int | None = None) -> Tok
             "open_clip_config.json"
         )
     known = STYLES[style]
-    found = _clip(files) if style == "clip" else _other(files, style)
+    found = _clip(files, vocabulary) if style == "clip" else _other(files, style)
     pad = found.pad
     if not (
         style == "clip" and files.open_clip is not None
@@ -119,7 +127,11 @@ def published_tokenizer(source: str | Path, *, length: int | None = None) -> Tok
         pad=pad,
         clean=_cleaning(files, known),
     )
-    return Tokenizer(as_bytes(found.parts), own, found.path)
+    parts = found.parts if vocabulary is None else without_extras(found.parts, vocabulary)
+    tokenizer = Tokenizer(as_bytes(parts), own, found.path)
+    if vocabulary is not None:
+        tokenizer.check_fits(vocabulary=vocabulary, length=own.length)
+    return tokenizer
 
 
 def has_tokenizer(folder: Path) -> bool:
@@ -182,13 +194,13 @@ def _two_files(files: _Files) -> tuple[Path, Path] | None:
     return (vocabulary, merges) if wanted and vocabulary.is_file() and merges.is_file() else None
 
 
-def _clip(files: _Files) -> _Vocabulary:
-    parts, path = _clip_parts(files)
+def _clip(files: _Files, size: int | None) -> _Vocabulary:
+    parts, path = _clip_parts(files, size)
     ids = ids_of(parts)
     return _Vocabulary(parts, path, ids, ids[BEGIN], ids[END], 0)
 
 
-def _clip_parts(files: _Files) -> tuple[dict[str, Any], Path]:
+def _clip_parts(files: _Files, size: int | None) -> tuple[dict[str, Any], Path]:
     path = files.first((TOKENIZER,))
     if path is not None:
         return from_parts(checked_parts(read_object(path), path), path), path
@@ -202,7 +214,7 @@ def _clip_parts(files: _Files) -> tuple[dict[str, Any], Path]:
             f"with merges.txt and no {OPENAI}"
         )
     text = files.open_clip or files.model.get("text_config") or {}
-    size = text.get("vocab_size", SIZE)
+    size = text.get("vocab_size", SIZE) if size is None else size
     if not isinstance(size, int) or not FIXED <= size <= 2**20:
         raise CheckpointError(
             f"{files.folder}: vocab_size = {size!r}: expected a number from {FIXED} to {2**20:,}"

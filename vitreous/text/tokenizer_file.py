@@ -95,6 +95,23 @@ def ids_of(parts: dict[str, Any]) -> dict[str, int]:
     return {**numbered, **{each["content"]: each["id"] for each in added}}
 
 
+def without_extras(parts: dict[str, Any], size: int) -> dict[str, Any]:
+    """Only the first `size` tokens, if the others are none that texts are made of: of the 250,100
+    pieces of the multilingual SigLIP, the last are T5's extra ids, and have no embeddings."""
+    added = parts["added_tokens"] or []
+    names = {each["content"] for each in added}
+    beyond = [name for name, id in ids_of(parts).items() if id >= size]
+    if not beyond or not all(name in names or "<extra_id_" in name for name in beyond):
+        return parts
+    model, found = parts["model"], parts["model"]["vocab"]
+    if isinstance(found, dict):
+        kept: Any = {name: id for name, id in found.items() if id < size}
+    else:
+        kept = found[:size]
+    first = [each for each in added if each["id"] < size]
+    return {**parts, "added_tokens": first, "model": {**model, "vocab": kept}}
+
+
 def _check_vocabulary(vocabulary: Any, added: Any, kind: str, where: str | Path) -> None:
     if kind == "Unigram":
         good = isinstance(vocabulary, list) and all(

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitreous.course.check import Step
+from vitreous.course.check import ExerciseStep
 from vitreous.labels import LabelMap
 from vitreous.layers.head import DistilledOutput
 from vitreous.models import create
@@ -19,7 +19,7 @@ from vitreous.tasks.mae.task import masked_loss
 from vitreous.train.optimizer import parameter_groups
 
 
-def steps() -> Iterator[Step]:
+def steps() -> Iterator[ExerciseStep]:
     yield from _rates()
     yield from _soft()
     yield from _hard()
@@ -27,13 +27,13 @@ def steps() -> Iterator[Step]:
     yield from _masked()
 
 
-def _rates() -> Iterator[Step]:
+def _rates() -> Iterator[ExerciseStep]:
     depth, lr, decay = 4, 0.01, 0.5
     model = create("vit", depth=depth, dim=8, heads=2, mlp_dim=8, patch=4, image_size=8, classes=2)
     groups = parameter_groups(model, lr=lr, weight_decay=0.0, layer_decay=decay)
     theirs = torch.tensor(sorted(float(group["lr"]) for group in groups))  # type: ignore[arg-type]
     places = torch.arange(depth + 2.0)
-    yield Step(
+    yield ExerciseStep(
         "learning_rates",
         (depth, lr, decay),
         theirs,
@@ -68,7 +68,7 @@ def _task(distill: str, tau: float = 3.0, share: float = 0.5) -> Classify:
     return Classify(names, distill=distill, temperature=tau, distill_share=share)
 
 
-def _soft() -> Iterator[Step]:
+def _soft() -> Iterator[ExerciseStep]:
     student, teacher, tau = 3 * torch.randn(6, 5), 3 * torch.randn(6, 5), 4.0
     truth = torch.zeros(6, dtype=torch.long)
     targets = Mixed(truth, truth, torch.ones(6))
@@ -77,7 +77,7 @@ def _soft() -> Iterator[Step]:
     divergence = F.kl_div(ours, wanted, reduction="batchmean", log_target=True)
     turned = F.kl_div(wanted, ours, reduction="batchmean", log_target=True)
     sharp = F.kl_div(student.log_softmax(1), wanted, reduction="batchmean", log_target=True)
-    yield Step(
+    yield ExerciseStep(
         "soft",
         (student, teacher, tau),
         theirs,
@@ -111,7 +111,7 @@ def _soft() -> Iterator[Step]:
     )
 
 
-def _hard() -> Iterator[Step]:
+def _hard() -> Iterator[ExerciseStep]:
     own, taught, teacher = (2 * torch.randn(6, 5) for _ in range(3))
     labels = (teacher.argmax(dim=1) + torch.tensor([0, 0, 1, 0, 2, 0])) % 5
     targets = Mixed(labels, labels, torch.ones(6))
@@ -121,7 +121,7 @@ def _hard() -> Iterator[Step]:
     def half(first: Tensor, second: Tensor, wanted: Tensor = answers) -> Tensor:
         return (F.cross_entropy(first, labels) + F.cross_entropy(second, wanted)) / 2
 
-    yield Step(
+    yield ExerciseStep(
         "hard",
         (own, taught, labels, teacher),
         sum(losses.values()),
@@ -157,7 +157,7 @@ def _hard() -> Iterator[Step]:
     )
 
 
-def _hide() -> Iterator[Step]:
+def _hide() -> Iterator[ExerciseStep]:
     inside = {"patch": 2, "dim": 8, "depth": 1, "heads": 2, "mlp_dim": 8, "tokens": "none"}
     sizes = {"image_size": 8, "channels": 1, "decoder_dim": 8, "decoder_heads": 2}
     model = create("mae-pretrain", encoder="vit", encoder_fields=inside, **sizes).eval()
@@ -176,7 +176,7 @@ def _hide() -> Iterator[Step]:
     def chosen(places: Tensor) -> Tensor:
         return patches.take_along_dim(places[..., None], dim=1)
 
-    yield Step(
+    yield ExerciseStep(
         "hide",
         (patches, noise, 4),
         (kept, mask),
@@ -214,7 +214,7 @@ def _hide() -> Iterator[Step]:
     )
 
 
-def _masked() -> Iterator[Step]:
+def _masked() -> Iterator[ExerciseStep]:
     patches, prediction = 2 + 3 * torch.randn(2, 16, 4), torch.randn(2, 16, 4)
     mask = torch.ones(2, 16)
     mask[0, :4], mask[1, 5:9] = 0, 0
@@ -224,7 +224,7 @@ def _masked() -> Iterator[Step]:
     output = Masked(prediction, target, nothing, nothing + 1, mask.unflatten(1, (4, 4)))
     errors = (prediction - target).square().mean(-1)
     whole = (patches - patches.mean((1, 2), keepdim=True)) / patches.std((1, 2), keepdim=True)
-    yield Step(
+    yield ExerciseStep(
         "masked_loss",
         (prediction, patches, mask),
         masked_loss(output).mean(),

@@ -2,9 +2,9 @@
 import {Live, Stored, neutral} from "./engine.js";
 import {readImage, prepare, centred, planes} from "./input.js";
 import {inkOf, normal, picture, sharedBasis} from "./pictures.js";
-import {Steps} from "./steps.js";
+import {Steps, keepFocus} from "./steps.js";
 import {readLink} from "./link.js";
-import {DRAWN, answered, objectsIn, scoresOf} from "./answers.js";
+import {DRAWN, answered, inShort, objectsIn, scoresOf} from "./answers.js";
 import {openViewer, element, percent} from "../templates/viewer.js";
 import {speak, speaker} from "../templates/words.js";
 
@@ -16,6 +16,7 @@ let say = speaker(WORDS);
 
 const engine = about.numbers ? new Stored(about) : new Live(about);
 const [CHANNELS, HEIGHT, WIDTH] = about.input, PATCHES = about.grid[0] * about.grid[1];
+const toolbar = at("tools"), progress = at("progress"); // they move under the picture
 let viewer = null, steps = null, plain = null, occluded = null, started = 0;
 
 // ---- the image
@@ -37,7 +38,7 @@ async function take(source, pixels = null) { // a new image: what is changed sta
     pixels ??= prepare(typeof source.c === "number" ? source : await readImage(source), about.preprocess);
   } catch { notice(say("notImage")); return; }
   notice("");
-  plain = null; occluded = null; held = null; at("progress").textContent = "";
+  plain = null; occluded = null; held = null; progress.textContent = "";
   if (source) clearPen();
   for (const each of document.querySelectorAll(".sample")) each.ariaPressed = String(each.firstChild.src === source);
   const sample = about.samples.find(each => each.url === source);
@@ -45,7 +46,10 @@ async function take(source, pixels = null) { // a new image: what is changed sta
   engine.set(Float32Array.from(pixels));
   await refresh();
 }
-function notice(text) { at("notice").textContent = text; at("notice").hidden = !text; }
+function notice(text) {
+  at("notice").hidden = !text;
+  if (text) at("notice").replaceChildren(element("span", {}, text), element("button", {type: "button", ariaLabel: say("close"), onclick: () => notice("")}, "×"));
+}
 
 // ---- the answer
 
@@ -73,9 +77,10 @@ async function refresh() {
     openLook(objects.filter(each => each.score >= (about.threshold ?? 0.5)).slice(0, 20));
   }
   changedHere(Boolean(before));
+  at("short").firstChild.replaceChildren(...inShort(found, before, about, say));
   switches();
   await steps.draw();
-  at("speed").textContent = engine.took ? say("took", engine.took.toFixed(0)) : "";
+  at("speed").textContent = engine.took ? say("took", engine.took.toFixed(0)) + say("between") : "";
   document.documentElement.dataset.done = String(version);
 }
 // ---- what it looks at
@@ -104,7 +109,7 @@ async function hiding() { // one patch after the other, until all are measured, 
   let done = 0, stopped = false;
   const stop = button(say("stop"), () => { stopped = true; }), text = element("span");
   at("status").textContent = ""; // its words come when it is measured
-  at("progress").replaceChildren(text, " ", stop);
+  progress.replaceChildren(text, " ", stop);
   for (; done < PATCHES && !stopped && version === engine.version && viewer.state.what === "evidence"; done++) {
     const keep = engine.changes.patch_keep.slice();
     keep[done] = 0;
@@ -112,7 +117,7 @@ async function hiding() { // one patch after the other, until all are measured, 
     map[done] = Math.max(0, scores[best] - scoresOf(found, about)[best]);
     if (done % 4 === 0) text.textContent = say("hiding", done + 1, PATCHES);
   }
-  if (at("progress").contains(stop)) at("progress").textContent = "";
+  if (progress.contains(stop)) progress.textContent = "";
   return {version: viewer.state.what === "evidence" ? version : null, map, best, done};
 }
 let inImage = []; // the objects in it, the surest first
@@ -133,6 +138,7 @@ function openLook(found = inImage) {
     prefixNames: about.tokens.map(each => each[say.number]), maps, mapNames: Object.fromEntries(Object.keys(maps).map(name => [name, say(name)])), byLayer: ["colours", "norms"], headName: say("head", 1),
   }, {say: say.part("viewer"), before: same ? viewer.state : null, onChoice: (token, head) => steps?.select(token, head)});
   viewer.onTap(tools[tool]);
+  at("viewer").querySelector(".shown").append(toolbar, progress);
 }
 
 // ---- changes
@@ -153,8 +159,8 @@ const tools = {
   look: null,
   hide: patch => change("patch_keep", keep => { keep[patch] = 1 - keep[patch]; }),
   swap: patch => {
-    if (held === null) { held = patch; at("progress").textContent = say("swapWith", steps.token(patch + about.prefix)); return; }
-    const other = held; held = null; at("progress").textContent = "";
+    if (held === null) { held = patch; progress.textContent = say("swapWith", steps.token(patch + about.prefix)); return; }
+    const other = held; held = null; progress.textContent = "";
     change("patch_order", order => { [order[patch], order[other]] = [order[other], order[patch]]; });
   },
 };
@@ -164,44 +170,47 @@ function button(text, click, pressed = null) {
   made.addEventListener("click", click);
   return made;
 }
-function undo() { held = null; at("progress").textContent = ""; notice(""); engine.set(engine.pixels, neutral(about)); refresh(); }
+function undo() { held = null; progress.textContent = ""; notice(""); engine.set(engine.pixels, neutral(about)); refresh(); }
 function changedHere(changed) { // beside the answer: what it is the answer of
   at("changed").hidden = !changed;
   if (changed) at("changed").replaceChildren(say("isChanged"), " ", button(say("undo"), undo));
+  at("short").lastChild.hidden = !changed;
 }
 let tool = "look";
+const row = (name, ...choices) => element("div", {className: "tools", role: "group", ariaLabel: name}, element("span", {}, name), ...choices);
 function switches() {
-  const root = at("switches"), {changes} = engine, rows = [];
+  const root = at("switches"), {changes} = engine, rows = [], changing = edit => () => change("", (_, all) => edit(all));
   if (changes.patch_order) {
-    rows.push(element("div", {className: "tools"}, element("span", {}, say("tap")), ...Object.keys(tools).map(name => button(say("tool_" + name), () => { tool = name; held = null; viewer.onTap(tools[name]); switches(); }, tool === name))));
-    rows.push(element("div", {className: "tools"}, element("span", {}, say("patches")),
-      button(say("shuffle"), () => change("", (_, all) => { all.patch_order = shuffled(PATCHES); })),
-      ...(changes.position_order ? [button(say("shuffleBoth"), () => change("", (_, all) => { all.patch_order = shuffled(PATCHES); all.position_order = all.patch_order.slice(); }))] : []),
-      button(say("hideHalf"), () => change("", (_, all) => { const out = shuffled(PATCHES); all.patch_keep = all.patch_keep.map((_, i) => out[i] < PATCHES / 2 ? 0 : 1); }))));
+    toolbar.hidden = !engine.live;
+    const choices = Object.keys(tools).map(name => button(say("tool_" + name), () => { tool = name; held = null; progress.textContent = ""; viewer.onTap(tools[name]); switches(); }, tool === name));
+    keepFocus(toolbar, () => toolbar.replaceChildren(row(say("tap"), ...choices)));
+    rows.push(row(say("patches"), button(say("shuffle"), changing(all => { all.patch_order = shuffled(PATCHES); })),
+      ...(changes.position_order ? [button(say("shuffleBoth"), changing(all => { all.patch_order = shuffled(PATCHES); all.position_order = all.patch_order.slice(); }))] : []),
+      button(say("hideHalf"), changing(all => { const out = shuffled(PATCHES); all.patch_keep = all.patch_keep.map((_, i) => out[i] < PATCHES / 2 ? 0 : 1); }))));
   }
   if (changes.position) {
-    const kept = neutral(about).position_order, own = changes.position[0] === 0 ? "off" : changes.position_order.every((v, i) => v === kept[i]) ? "on" : "other";
-    rows.push(element("div", {className: "tools"}, element("span", {}, say("positions")),
-      button(say("on"), () => change("", (_, all) => { all.position = [1]; all.position_order = kept; }), own === "on"),
-      button(say("off"), () => change("", (_, all) => { all.position = [0]; }), own === "off"),
-      button(say("shuffle"), () => change("", (_, all) => { all.position = [1]; all.position_order = shuffled(PATCHES); }), own === "other")));
+    const kept = neutral(about).position_order; // those inside windows have no order
+    const own = changes.position[0] === 0 ? "off" : !kept || changes.position_order.every((v, i) => v === kept[i]) ? "on" : "other";
+    const set = (factor, order) => changing(all => { all.position = [factor]; if (order) all.position_order = order(); });
+    rows.push(row(say("positions"), button(say("on"), set(1, kept && (() => kept)), own === "on"), button(say("off"), set(0), own === "off"),
+      ...(kept ? [button(say("shuffle"), set(1, () => shuffled(PATCHES)), own === "other")] : [])));
   }
-  if (changes.class_token) rows.push(element("div", {className: "tools"}, element("span", {}, say("classToken")),
-    button(say("on"), () => change("class_token", v => { v[0] = 1; }), changes.class_token[0] === 1), button(say("zero"), () => change("class_token", v => { v[0] = 0; }), changes.class_token[0] === 0)));
+  if (changes.class_token) {
+    const set = value => () => change("class_token", v => { v[0] = value; });
+    rows.push(row(say("classToken"), button(say("on"), set(1), changes.class_token[0] === 1), button(say("zero"), set(0), changes.class_token[0] === 0)));
+  }
   if (changes.heads) {
-    const most = about.changes.heads.dims[1], lines = about.heads.map((heads, block) => element("div", {className: "tools blockrow"}, element("span", {}, say("block", block + 1)),
+    const most = about.changes.heads.dims[1], lines = about.heads.map((heads, block) => row(say("block", block + 1),
       button(say("attention"), () => change("attention", v => { v[block] = 1 - v[block]; }), changes.attention[block] === 1),
       button("MLP", () => change("mlp", v => { v[block] = 1 - v[block]; }), changes.mlp[block] === 1),
       ...Array.from({length: heads}, (_, h) => { const made = button(String(h + 1), () => change("heads", v => { v[block * most + h] = 1 - v[block * most + h]; }), changes.heads[block * most + h] === 1); made.title = say("head", h + 1); made.ariaLabel = `${say("block", block + 1)}, ${say("head", h + 1)}`; return made; })));
     const open = root.querySelector("details")?.open ?? false;
-    rows.push(element("details", {open}, element("summary", {}, say("inBlocks")), element("p", {className: "soft small"}, say("inBlocksHelp")), ...lines));
+    rows.push(element("details", {open}, element("summary", {}, say("inBlocks")), element("p", {className: "soft small"}, say("inBlocksHelp")), element("div", {className: "blockrows"}, ...lines)));
   }
   rows.push(element("div", {className: "tools"}, button(say("reset"), undo)));
   const off = ["heads", "attention"].some(name => changes[name]?.includes(0));
   at("note").textContent = off ? say("offNote") : "";
-  const focus = document.activeElement, place = [...root.querySelectorAll("button")].indexOf(focus);
-  root.replaceChildren(...rows);
-  if (place >= 0) root.querySelectorAll("button")[place]?.focus();
+  keepFocus(root, () => root.replaceChildren(...rows));
 }
 
 // ---- the page
@@ -226,9 +235,13 @@ function drawing() { // a canvas to write a digit on
     last = next;
     clearTimeout(soon); soon = setTimeout(read, 60);
   });
-  canvas.addEventListener("pointerup", () => { last = null; read(); });
-  at("clear").addEventListener("click", () => { clear(); read(); });
+  for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => { last = null; read(); });
+  at("clear").addEventListener("click", async () => { clear(); await read(); at("truth").textContent = say("nothingDrawn"); });
   clearPen = clear;
+}
+function answerInSight() { // else it is said in short at the bottom, so that a change is seen wherever it is made
+  new IntersectionObserver(([{isIntersecting}]) => { at("short").hidden = isIntersecting; }).observe(at("answers"));
+  at("short").lastChild.addEventListener("click", undo);
 }
 function showOnly(part) { // that section, under the image and the answer in short
   const root = document.documentElement;
@@ -251,8 +264,8 @@ function sampleName(number) {
 }
 function speaking(next) { // in another language
   say = next;
-  const {labels} = about, few = labels.length > 12 ? [...labels.slice(0, 4), "…"] : labels;
-  at("facts").textContent = say("facts", about.parameters.toLocaleString("en"), about.precision, labels.length ? say("classesAre", labels.length.toLocaleString("en"), few.join(say("comma"))) : "");
+  const {labels} = about, few = labels.slice(0, labels.length > 12 ? 4 : 12).join(say("listed")), rest = labels.length > 12 ? labels.length - 4 : 0;
+  at("facts").textContent = say(about.numbers ? "factsOfNumbers" : "facts", about.parameters.toLocaleString("en"), about.precision, labels.length ? say("classesAre", labels.length.toLocaleString("en"), rest ? say("andMore", few, rest.toLocaleString("en")) : few) : "");
   for (const each of document.querySelectorAll(".sample")) each.ariaLabel = each.title = sampleName(+each.dataset.number);
   openLook();
   const pressed = document.querySelector('.sample[aria-pressed="true"]'), {label} = about.samples[pressed?.dataset.number - 1] ?? {};
@@ -269,6 +282,7 @@ async function start() {
   addEventListener("paste", event => { const file = [...event.clipboardData.files][0]; if (file) take(file); });
   addEventListener("dragover", event => event.preventDefault());
   addEventListener("drop", event => { event.preventDefault(); const file = event.dataTransfer.files[0]; if (file) take(file); });
+  answerInSight();
   at("pens").hidden = !about.draw || Boolean(about.numbers);
   if (about.draw) drawing();
   for (const [i, sample] of about.samples.entries()) {

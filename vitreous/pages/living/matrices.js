@@ -7,7 +7,8 @@ export const signed = t => t < 0 ? mix(PAPER, BLUE, Math.min(1, -t)) : mix(PAPER
 export const shares = t => t < 0.5 ? mix(DARK, MIDDLE, 2 * t) : mix(MIDDLE, LIGHT, 2 * t - 1);
 export const number = v => {
   const a = Math.abs(v);
-  return a === 0 ? "0" : a >= 1e4 || a < 1e-4 ? v.toExponential(1) : v.toFixed(a >= 100 ? 0 : a >= 10 ? 1 : a >= 1 ? 2 : a >= 0.1 ? 3 : a >= 0.01 ? 4 : 5);
+  const text = a === 0 ? "0" : a >= 1e4 || a < 1e-4 ? v.toExponential(1) : v.toFixed(a >= 100 ? 0 : a >= 10 ? 1 : a >= 1 ? 2 : a >= 0.1 ? 3 : a >= 0.01 ? 4 : 5);
+  return text.replaceAll("-", "−");
 };
 const erf = x => { // to 1.2e-7, by a rational of Numerical Recipes' form
   const t = 1 / (1 + 0.5 * Math.abs(x));
@@ -15,8 +16,9 @@ const erf = x => { // to 1.2e-7, by a rational of Numerical Recipes' form
     t * (0.27886807 + t * (-1.13520398 + t * (1.48851587 + t * (-0.82215223 + t * 0.17087277)))))))));
   return x < 0 ? -y : y;
 };
+export const below = x => 0.5 * (1 + erf(x / Math.SQRT2)); // Φ: the share of a normal distribution
 export const ACTIVATIONS = {
-  gelu: x => 0.5 * x * (1 + erf(x / Math.SQRT2)),
+  gelu: x => x * below(x),
   "gelu-tanh": x => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
   "quick-gelu": x => x / (1 + Math.exp(-1.702 * x)),
   relu: x => Math.max(0, x), "leaky-relu": x => x < 0 ? 0.01 * x : x, silu: x => x / (1 + Math.exp(-x)), tanh: Math.tanh,

@@ -1,5 +1,6 @@
 // Small pictures of steps: principal components as colours, where attention goes, the best class of each place, boxes, a mask.
 import {colour, element} from "../templates/viewer.js";
+import {signed} from "./matrices.js";
 
 const WIDE = 220; // pixels of a picture
 
@@ -44,7 +45,6 @@ export async function sharedBasis(engine, about) {
   return shared;
 }
 
-export const ink = i => `hsl(${(i * 137.5) % 360} 70% 50%)`;
 export function picture(pixels, [c, h, w]) { // (c, h, w) from 0 to 255
   const canvas = element("canvas", {width: w, height: h}), context = canvas.getContext("2d"), made = context.createImageData(w, h), n = w * h;
   for (let i = 0; i < n; i++) made.data.set([0, 1, 2].map(k => pixels[(c === 3 ? k : 0) * n + i]).concat(255), 4 * i);
@@ -65,6 +65,13 @@ function map(values, [h, w], mark = null, under = null) {
     context.strokeStyle = "#ffd400"; context.lineWidth = Math.max(1, size / 8);
     context.strokeRect(mark % w * size, Math.floor(mark / w) * size, size, size);
   }, under);
+}
+function signedMap(values, [h, w], mark) { // red above zero, blue below
+  const most = values.reduce((a, b) => Math.max(a, Math.abs(b)), 1e-12);
+  return drawn(h, w, i => `rgb(${signed(values[i] / most).map(Math.round)})`, mark < 0 ? null : (context, size) => {
+    context.strokeStyle = "#000"; context.lineWidth = Math.max(1, size / 10);
+    context.strokeRect(mark % w * size, Math.floor(mark / w) * size, size, size);
+  });
 }
 
 // Of one step: [[canvas, what it shows], …].
@@ -91,6 +98,20 @@ export const PICTURES = {
     const own = [map(one, grid, self, picture(steps.engine.seen ?? steps.engine.pixels, steps.about.input)), steps.say("attendedByRow", steps.rowName(card, matrix, row) || steps.say("theImage"), steps.say("head", card.head + 1))];
     return rows === 1 ? [own] : [own, [map(all, grid), steps.say("attendedByAll")]];
   },
+  async alike({matrix, step, chosen: [row]}, steps) { // cosines between the rows of a table
+    const {grid, before} = steps.set(step, matrix) ?? {};
+    if (!grid) return [];
+    const rowOf = r => Float32Array.from({length: matrix.columns}, (_, k) => matrix.at(0, r, k)), size = v => Math.sqrt(v.reduce((s, x) => s + x * x, 0)) || 1;
+    const own = rowOf(row), skip = before.length;
+    const values = Float32Array.from({length: grid[0] * grid[1]}, (_, i) => { const other = rowOf(i + skip); return own.reduce((s, x, k) => s + x * other[k], 0) / (size(own) * size(other)); });
+    return [[signedMap(values, grid, row - skip), steps.say("alikeRow", steps.rowName({step}, matrix, row))]];
+  },
+  async row({matrix, step, chosen: [row], head}, steps) { // the chosen row, on the grid
+    const {grid, before} = steps.set(step, matrix, "columns") ?? {};
+    if (!grid) return [];
+    const values = Float32Array.from({length: grid[0] * grid[1]}, (_, i) => matrix.at(head, row, i + before.length));
+    return [[signedMap(values, grid, row - before.length), steps.say("rowOnGrid", steps.rowName({step}, matrix, row), steps.say("head", head + 1))]];
+  },
   async classes({matrix}, steps) {
     const {heads, rows, columns, at} = matrix, found = new Set();
     const best = Int32Array.from({length: rows * columns}, (_, i) => {
@@ -100,7 +121,7 @@ export const PICTURES = {
       return most;
     });
     const names = [...found].map(i => steps.about.labels[i] ?? String(i)).slice(0, 6).join(steps.say("comma"));
-    return [[drawn(rows, columns, i => ink(best[i])), steps.say("bestClasses", names)]];
+    return [[drawn(rows, columns, i => steps.about.colours[best[i]]), steps.say("bestClasses", names)]];
   },
   async boxes(card, steps) {
     const [, h, w] = steps.about.input, {matrix} = card, large = Math.max(1, WIDE / Math.max(h, w)), canvas = element("canvas", {width: w * large, height: h * large});

@@ -6,6 +6,12 @@ import {madeOf} from "./cells.js";
 
 const FEW = 16; // more matrices of one step are chosen from a list, not by buttons
 
+export function keepFocus(root, renew) { // on the same button or list, which are made anew
+  const all = () => [...root.querySelectorAll("button, select")], place = all().indexOf(document.activeElement);
+  renew();
+  if (place >= 0) all()[place]?.focus();
+}
+
 export class Steps {
   constructor(root, engine, say, chose = () => {}) {
     this.chose = chose; // tells the picture which token is chosen here
@@ -143,7 +149,8 @@ export class Steps {
     const [found] = await this.engine.get(name);
     return matrixOf(found, this.about.maps.includes(this.about.same[name] ?? name));
   }
-  heads(card) { // buttons for the matrices of one step, or a list where they are many
+  heads(card) { keepFocus(card.parts.heads, () => this.choices(card)); }
+  choices(card) { // buttons for the matrices of one step, or a list where they are many
     const {matrix, step} = card, {heads} = matrix, {say} = this;
     const kind = matrix.pixels ? "pixels" : matrix.map ? (step.columns === "labels" ? "labels" : "map") : "heads";
     const nameOf = h => kind === "labels" ? this.label(h) : kind === "map" ? say("channelNumber", h + 1) : kind === "pixels" ? (heads === 3 ? say("channel")[h] : say("row", h + 1)) : say("head", h + 1);
@@ -289,16 +296,18 @@ export class Steps {
   // The chosen cell, its neighbours as numbers, and what makes it.
   async explain(card) {
     const {matrix, chosen: [row, column], head} = card, {say} = this;
+    const written = v => matrix.pixels ? String(Math.round(v)) : number(v);
     const value = matrix.at(head, row, column), rowName = this.rowName(card, matrix, row);
     const shortRow = this.nameIn(this.setName(card.step, matrix), row, true) ? r => this.nameIn(this.setName(card.step, matrix), r, true) : matrix.rows > 1 ? r => String(r + 1) : () => "";
     const where = [rowName, this.columnName(card, matrix, column)].filter(Boolean).join(["scores", "scaled", "weights"].includes(card.step.key) ? " → " : say("comma"));
     const near = element("table", {className: "near"});
-    const first = Math.max(0, Math.min(row - 2, matrix.rows - 5)), many = Math.min(matrix.columns, this.root.clientWidth < 480 ? 5 : 7), left = Math.max(0, Math.min(column - (many >> 1), matrix.columns - many));
-    near.append(element("tr", {}, element("th"), ...Array.from({length: many}, (_, i) => element("th", {}, this.columnName(card, matrix, left + i, true)))));
+    // an odd number of columns, the chosen one in the middle, as many as there is room for
+    const first = Math.max(0, Math.min(row - 2, matrix.rows - 5)), room = Math.floor((card.parts.cell.clientWidth - 80) / 72), many = Math.min(matrix.columns, Math.max(3, Math.min(7, room - (room + 1) % 2))), left = Math.max(0, Math.min(column - (many >> 1), matrix.columns - many));
+    near.append(element("tr", {}, element("td"), ...Array.from({length: many}, (_, i) => element("th", {}, this.columnName(card, matrix, left + i, true)))));
     for (let r = first; r < Math.min(matrix.rows, first + 5); r++) {
-      const line = element("tr", {}, element("th", {}, shortRow(r)));
+      const line = element("tr", {}, element(shortRow(r) ? "th" : "td", {}, shortRow(r)));
       for (let c = left; c < left + many; c++) {
-        const cell = element("td", {className: r === row && c === column ? "here" : ""}, number(matrix.at(head, r, c)));
+        const cell = element("td", {className: r === row && c === column ? "here" : ""}, written(matrix.at(head, r, c)));
         cell.addEventListener("click", () => this.choose(card, r, c));
         line.append(cell);
       }
@@ -308,16 +317,16 @@ export class Steps {
     card.value = value; card.made = made;
     card.parts.pictures.replaceChildren(...pictures.map(([canvas, text]) => element("figure", {}, canvas, element("figcaption", {className: "soft"}, text))));
     card.parts.cell.replaceChildren(
-      element("p", {className: "where"}, where, ": ", element("b", {}, number(value))), element("div", {className: "wide"}, near),
+      element("p", {className: "where"}, where, say("colon"), element("b", {}, written(value))), element("div", {className: "wide"}, near),
       ...(made ? [this.shown(made, value)] : []));
   }
-  shown({terms, headings, text, total, note, pictures, count, sum, rest = "largestOf"}, value) {
+  shown({terms, headings, text, total, note, pictures, count, sum, more, rest = "largestOf"}, value) {
     const {say} = this, body = element("div", {className: "made"});
-    body.append(element("p", {}, element("b", {}, say("makes")), " ", text));
+    body.append(element("p", {}, element("b", {}, say("makes")), say("between"), text));
     if (pictures) body.append(pictures);
     if (terms) {
       const table = element("table", {className: "terms"}), most = terms.reduce((a, t) => Math.max(a, Math.abs(t.value)), 1e-12);
-      table.append(element("tr", {}, ...["", ...headings].map(t => element("th", {}, t))));
+      table.append(element("tr", {}, element("td"), ...headings.map(t => element("th", {}, t))));
       for (const t of terms) {
         const bar = element("i", {className: "term"});
         bar.style.width = 100 * Math.abs(t.value) / most + "%"; bar.style.background = t.value < 0 ? "var(--minus)" : "var(--plus)";
@@ -330,7 +339,7 @@ export class Steps {
       body.append(element("p", {className: "soft small"}, count > terms.length || rest !== "largestOf" ? say(rest, terms.length, count) : say("allOf", count)), element("div", {className: "wide"}, table));
     }
     const apart = Math.abs(total - value), right = apart <= 2e-3 * Math.max(1, Math.abs(value));
-    body.append(element("p", {className: "total"}, note ? note.replaceAll("+ -", "− ") + " " : "", element("b", {}, "= " + number(total)), " ", right ? "✓" : `≠ ${number(value)}`));
+    body.append(element("p", {className: "total"}, note ? note.replaceAll("+ −", "− ") + " " : "", element("b", {}, "= " + number(total)), " ", right ? "✓" : `≠ ${number(value)}`), ...(more ? [element("p", {}, more)] : []));
     return body;
   }
   made(card, head, row, column) { return madeOf(this, card, head, row, column); }
