@@ -21,7 +21,7 @@ CHINESE = {
     "images": "图像",
     "encoder": "编码器",
     "stays": "留下",
-    "thrown away": "丢弃",
+    "on top (dashed: thrown away)": "上面的部分（虚线：丢弃）",
     "target": "目标",
     "labels": "标签",
     "head": "分类头",
@@ -80,14 +80,14 @@ def ways() -> Figure:
         for x, width, text, colour, dash in (
             (2.4, 1.6, "images", SOFT, "-"),
             (4.6, 1.8, "encoder", BLUE, "-"),
-            (7.0, 1.9, top, ORANGE, "--"),
+            (7.0, 1.9, top, ORANGE, "-" if name == "distillation" else "--"),
             (9.5, 3.6, target, GREEN, "-"),
         ):
             _box(axes, x, -row, width, text, colour, dash)
         for start, end in ((4.0, 4.6), (6.4, 7.0), (8.9, 9.5)):
             arrow = {"arrowstyle": "->", "color": SOFT, "linewidth": 1}
             axes.annotate("", (end, -row), (start, -row), arrowprops=arrow)
-    for x, text in ((5.5, "stays"), (7.95, "thrown away"), (11.3, "target")):
+    for x, text in ((5.5, "stays"), (7.95, "on top (dashed: thrown away)"), (11.3, "target")):
         axes.text(x, 0.6, text, ha="center", fontsize=8, color=SOFT)
     axes.set_xlim(-0.1, 13.2)
     axes.set_ylim(-3.5, 1)
