@@ -40,6 +40,7 @@ from vitreous.models.composite import CompositeConfig
 from vitreous.models.model import Model
 from vitreous.models.names import translate
 from vitreous.models.old_fields import upgraded_fields
+from vitreous.models.text import TextConfig
 
 
 class Family(NamedTuple):
@@ -53,6 +54,11 @@ class Family(NamedTuple):
     def part(self) -> str | None:
         """The field that names a model inside this one, which is made first and given to it."""
         return getattr(self.config, "part", None)
+
+    @property
+    def of_texts(self) -> bool:
+        """Whether its models take texts alone."""
+        return issubclass(self.config, TextConfig)
 
     @property
     def inside(self) -> tuple[str, ...]:
@@ -135,7 +141,8 @@ def _inner(config: CompositeConfig, part: str) -> Model:
     """A model inside another one."""
     name, own = image_model(getattr(config, part))
     family, usual = configure(name, **own)
-    if FAMILIES[family].part is not None:
+    made = FAMILIES[family]
+    if made.part is not None or (made.of_texts and part != "text"):
         raise ConfigError(f"{part} = {name!r} is no model that classifies: use one like 'vit-s/16'")
     try:
         changes = merged(own, config.inner_fields(part, usual))

@@ -89,6 +89,11 @@ def tower_of(config: TwoTowersConfig, part: str) -> tuple[str, dict[str, Any]]:
     return config.image, {**own, **config.image_fields}
 
 
+def of_images(model: Model) -> Model:
+    """The model that computes images alone: of two towers, that one."""
+    return model.core if isinstance(model, TwoTowers) else model
+
+
 class Matched(NamedTuple):
     """What the towers give for m images and n texts."""
 

@@ -84,6 +84,10 @@ def field_names(family: str) -> set[str]:
 
 def of_images(recipe: Recipe) -> Recipe:
     """With the image tower, where the model that is named has one for texts, too."""
+    if recipe.model is not None and FAMILIES[configure(recipe.model)[0]].of_texts:
+        raise ConfigError(
+            f"model = {recipe.model!r} takes texts alone: choose one that sees images"
+        )
     if recipe.model is None or not has_words(recipe.model):
         return recipe
     model, fields = image_model(recipe.model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ CHINESE = {
     "images": "图像",
     "encoder": "编码器",
     "stays": "留下",
-    "thrown away": "丢弃",
+    "on top (dashed: thrown away)": "上面的部分（虚线：丢弃）",
     "target": "目标",
     "labels": "标签",
     "head": "分类头",
@@ -60,7 +60,12 @@ ROWS = (
 def _box(axes: Axes, x: float, y: float, width: float, text: str, colour: str, dash: str) -> None:
     from matplotlib.patches import Rectangle
 
-    given = {"facecolor": "none", "edgecolor": colour, "linewidth": 1.2, "linestyle": dash}
+    given: dict[str, Any] = {
+        "facecolor": "none",
+        "edgecolor": colour,
+        "linewidth": 1.2,
+        "linestyle": dash,
+    }
     axes.add_patch(Rectangle((x, y - 0.3), width, 0.6, **given))
     axes.text(x + width / 2, y, text, ha="center", va="center", fontsize=8, color=INK)
 
@@ -75,14 +80,14 @@ def ways() -> Figure:
         for x, width, text, colour, dash in (
             (2.4, 1.6, "images", SOFT, "-"),
             (4.6, 1.8, "encoder", BLUE, "-"),
-            (7.0, 1.9, top, ORANGE, "--"),
+            (7.0, 1.9, top, ORANGE, "-" if name == "distillation" else "--"),
             (9.5, 3.6, target, GREEN, "-"),
         ):
             _box(axes, x, -row, width, text, colour, dash)
         for start, end in ((4.0, 4.6), (6.4, 7.0), (8.9, 9.5)):
             arrow = {"arrowstyle": "->", "color": SOFT, "linewidth": 1}
             axes.annotate("", (end, -row), (start, -row), arrowprops=arrow)
-    for x, text in ((5.5, "stays"), (7.95, "thrown away"), (11.3, "target")):
+    for x, text in ((5.5, "stays"), (7.95, "on top (dashed: thrown away)"), (11.3, "target")):
         axes.text(x, 0.6, text, ha="center", fontsize=8, color=SOFT)
     axes.set_xlim(-0.1, 13.2)
     axes.set_ylim(-3.5, 1)
@@ -146,7 +151,7 @@ def _picture(axes: Axes, image: Tensor) -> None:
 def masking() -> Figure:
     """A digit of 4 x 4 patches, by the mask of the package's own model."""
     inside = {"patch": 2, "dim": 8, "depth": 1, "heads": 2, "mlp_dim": 8}
-    sizes = {"image_size": 8, "channels": 1, "decoder_dim": 8, "decoder_heads": 2}
+    sizes: dict[str, Any] = {"image_size": 8, "channels": 1, "decoder_dim": 8, "decoder_heads": 2}
     image, _ = digit(3)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
