@@ -105,11 +105,14 @@ def test_labels_of_figures_are_chinese_and_read_aloud():
             assert 'aria-label="图：' in drawn
 
 
-def test_no_line_ends_before_a_unit_or_a_chinese_full_stop():
+def test_lines_do_not_end_before_units_full_stops_and_within_options():
     assert "17.6\u00a0GMACs, 197\u00a0×\u00a0768, 4.1\u00a0%" in markdown(
         "17.6 GMACs, 197 × 768, 4.1 %"
     )
     assert "</math>\u2060。" in markdown("共用 $E$。")
+    assert "<code>vitreous <span>--set-recipe</span> a</code>" in markdown(
+        "`vitreous --set-recipe a`"
+    )
     assert chinese("占 4.1 %，\n其余") == "占 4.1%，其余"
 
 

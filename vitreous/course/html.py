@@ -36,6 +36,8 @@ WRAPPED = re.compile(
 UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?(?:FLOPs|MACs|B)\b)")
 TIMES = re.compile(r"(?<=\d) × (?=\d)")
 """Where a line should not end: 98.9 %, 17.6 GMACs, 197 × 768."""
+LONG = 28
+"""Letters of a word that may be wider than a phone's column."""
 SHOWN = re.compile(r"<text\b[^>]*>([^<]+)</text>")
 """What stands in a figure."""
 FORMULA_END = re.compile(r"(?<=</math>)(?=[，。；：、！？）”])")
@@ -82,6 +84,7 @@ def _markdown() -> MarkdownIt:
     made.add_render_rule("table_open", wide)
     made.add_render_rule("table_close", lambda *given: "</table></div>\n")
     made.add_render_rule("text", _linked)
+    made.add_render_rule("code_inline", _code)
     return made
 
 
@@ -108,6 +111,13 @@ def _linked(self: Any, tokens: Any, index: int, options: Any, env: Any) -> str:
         return f'<a href="{stem}.html">{found[0]}</a>' if stem else found[0]
 
     return STUDIED.sub(link, text)
+
+
+def _code(self: Any, tokens: Any, index: int, options: Any, env: Any) -> str:
+    """Code in a sentence. Browsers end lines at hyphens, which would tear --image-size apart."""
+    words = tokens[index].content.split(" ")
+    kept = (f"<span>{escape(w)}</span>" if "-" in w and len(w) < LONG else escape(w) for w in words)
+    return f"<code>{' '.join(kept)}</code>"
 
 
 def _highlighted(code: str, language: str, attributes: str = "") -> str:

@@ -7,7 +7,6 @@ import re
 import shutil
 import sysconfig
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +227,7 @@ def _myth(myth: Myth, words: Words, told: tuple[Chapter, ...]) -> str:
     return (
         f'<aside class="study {tone}" id="{myth.id}"><header><strong>{inline(claim)}</strong>'
         f"<b>{words(myth.verdict)}</b></header>{markdown(truth, links(told))}"
-        f'<p class="soft">{words("command")}: <code>{escape(myth.command)}</code></p></aside>'
+        f'<p class="soft">{words("command")}: {inline(f"`{myth.command}`")}</p></aside>'
     )
 
 
