@@ -74,6 +74,7 @@ def test_the_traps_of_words_name_tests_that_there_are():
     page = (ROOT / "docs" / "words.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(test_\w+)`", page))
     files = [*ROOT.glob("tests/text/*.py"), ROOT / "tests" / "parity" / "test_tokenizers.py"]
+    files.append(ROOT / "tests" / "running" / "test_words.py")
     there = {name for path in files for name in re.findall(r"def (test_\w+)", path.read_text())}
     assert len(named) > 10
     assert named <= there

@@ -31,7 +31,7 @@ from vitreous.engines.graph import read_file
 from vitreous.engines.table import FORMATS
 from vitreous.errors import CheckpointError, ConfigError, advice, did_you_mean
 from vitreous.labels import LabelMap, NoLabels
-from vitreous.models import FAMILIES, configure, family_of, stored_fields
+from vitreous.models import FAMILIES, TWO_TOWERS, configure, family_of, stored_fields
 from vitreous.models.model import Model
 from vitreous.run_folder import OpenedRun, Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
@@ -44,6 +44,7 @@ from vitreous.weights.hub import cache_folder, resolve
 from vitreous.weights.importing import FitOptions, import_weights, load
 from vitreous.weights.reading import Assumed, Reading
 from vitreous.weights.rules.report import ImportReport
+from vitreous.weights.tokenizers import NONE_THERE, tokenizer_beside
 from vitreous.wording import counted
 
 EXAMPLES = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "crop": 0.9}
@@ -91,7 +92,7 @@ def import_into(
     source states. `force` replaces weights that 'vitreous import' did not write. The others are
     those of `import_weights`.
     """
-    _check_folder(folder, found, force)
+    check_folder(folder, found.file.path, force)
     blank = found.blank
     headless = not names_classes(blank)
     kind = _task(blank, headless, task, found)
@@ -118,11 +119,15 @@ def import_into(
         versions=versions(),
         origin=_origin(found, report),
     )
+    tokenizer = tokenizer_beside(model, found.file.path)
     with written_aside(folder, folder=True) as aside:
         run = Run(aside)
         run.write_weights(model, model.state_dict())
         run.write_config(config)
-        constant = _verify(run, model, config, folder)
+        if tokenizer is not None:
+            run.write_tokenizer(tokenizer)
+            config = replace(config, text=tokenizer.preprocess)
+        constant = verify_written(run, model, config, folder)
     notes = tuple(_notes(config, found, constant))
     return Imported(folder, config, report, found.assumed, notes)
 
@@ -271,15 +276,14 @@ def _origin(found: Reading, report: ImportReport) -> dict[str, Any]:
 # ---- writing
 
 
-def _check_folder(folder: Path, found: Reading, force: bool) -> None:
+def check_folder(folder: Path, source: Path, force: bool) -> None:
     """Refuse to replace the source or a trained run; and anything else unless `force`, or unless
     it was imported before."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: choose another --out")
-    if folder.is_dir() and folder.samefile(found.file.path.parent):
+    if folder.is_dir() and folder.samefile(source.parent):
         raise ConfigError(
-            f"{folder}: this would replace what is imported, {found.file.path}: choose "
-            "another --out"
+            f"{folder}: this would replace what is imported, {source}: choose another --out"
         )
     if (folder / "recipe.toml").exists() or (folder / "checkpoints").exists():
         raise ConfigError(f"{folder} has a trained run: choose another --out")
@@ -299,7 +303,7 @@ def _was_imported(folder: Path) -> bool:
 
 
 @torch.inference_mode()
-def _verify(run: Run, model: Model, config: RunConfig, folder: Path) -> bool:
+def verify_written(run: Run, model: Model, config: RunConfig, folder: Path) -> bool:
     """The folder's model must give the same outputs for real photographs, and finite ones.
 
     Returns whether they are the same for every photograph, too."""
@@ -347,6 +351,8 @@ def _notes(config: RunConfig, found: Reading, constant: bool) -> Iterable[str]:
     if size is not None and not told and pair("image_size", size) != own:
         theirs, ours = ("x".join(map(str, each)) for each in (pair("", size), own))
         yield f"it states images of {theirs}: they are prepared for the model's {ours}"
+    if config.family == TWO_TOWERS and config.text is None:
+        yield NONE_THERE
     if constant:
         yield (
             "its outputs are the same for every image, as with a head that is published all zeros: "

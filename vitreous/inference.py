@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 from vitreous.errors import ConfigError, did_you_mean
@@ -27,6 +28,10 @@ class InferenceOptions:
     """Patches that every block of a ViT merges with others that are like them."""
     image_size: int | Sequence[int] | None = None
     """Height and width of what the model sees, other than in training (`resized_run.py`)."""
+    classes: str | Path | Sequence[str] | Mapping[Any, str | Sequence[str]] | None = None
+    """Words for the classes, of a model that takes words (`worded_run.py`, `text/words.py`),"""
+    templates: str | Path | Sequence[str] | None = None
+    """and the sentences that they stand in (`text/prompts.py`)."""
     probe: Sequence[str] | str | None = None
     """What is changed inside the model while it runs, such as no-head=3.1 (`engines/probes.py`),"""
     probe_seed: int = 0
@@ -48,6 +53,8 @@ class InferenceOptions:
         if self.image_size == ():  # as the command line has it
             object.__setattr__(self, "image_size", None)
         object.__setattr__(self, "probe", _texts("probe", self.probe))
+        if self.templates is not None and self.classes is None:
+            raise ConfigError("templates are for the words of classes: give classes, too")
         at_least("probe_seed", self.probe_seed, 0)
         if self.probe_seed and self.probe is None:
             raise ConfigError(f"probe_seed = {self.probe_seed} is that of a probe: give probe, too")

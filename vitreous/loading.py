@@ -21,17 +21,19 @@ from vitreous.import_run import ExportedRun, open_run
 from vitreous.inference import USUAL, InferenceOptions
 from vitreous.models import FAMILIES
 from vitreous.predict import Predictor
+from vitreous.progress import Log, silent
 from vitreous.resized_run import at_size
 from vitreous.run_folder import OpenedRun
 from vitreous.tasks import task_class
 from vitreous.weights.importing import import_weights
+from vitreous.worded_run import with_words
 
 
 def predictor_of(run: OpenedRun, options: InferenceOptions = USUAL) -> Predictor:
     """A run folder is computed by torch, in float32 or bfloat16; a file by what its suffix says, or
     another engine that can run it. `vitreous.deploy.engine.load_with` has all others."""
     is_file = isinstance(run, ExportedRun)
-    run = run if is_file else at_size(run, options.image_size)
+    run = run if is_file else adapted(run, options)
     config = run.config
     device = find_device("cpu" if is_file and options.device is None else options.device)
     options = replace(options, device=device)
@@ -56,6 +58,12 @@ def predictor_of(run: OpenedRun, options: InferenceOptions = USUAL) -> Predictor
     return Predictor(engine, config.preprocess, task, options)
 
 
+def adapted(run: OpenedRun, options: InferenceOptions, log: Log = silent) -> OpenedRun:
+    """The run with the classes and the image size that the options name."""
+    worded = with_words(run, options.classes, options.templates, log=log)
+    return at_size(worded, options.image_size)
+
+
 def graph_engine(run: ExportedRun, options: InferenceOptions = USUAL) -> GraphEngine:
     """Of an exported file; what it says about itself is compared with its graph."""
     config = run.config
@@ -69,6 +77,11 @@ def graph_engine(run: ExportedRun, options: InferenceOptions = USUAL) -> GraphEn
         raise ConfigError(
             f"image_size = {options.image_size}: {run.reference} was exported for {height}x{width} "
             "and takes no other size: give its run folder"
+        )
+    if options.classes is not None:
+        raise ConfigError(
+            f"classes: {run.reference} was exported with its own, and takes no others: export the "
+            "run folder with these"
         )
     if options.probe is not None:
         raise ConfigError(

@@ -10,7 +10,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from vitreous.config import pair, size_of
 from vitreous.data.preprocess import Preprocess
@@ -29,6 +32,7 @@ class ResizedRun(OpenedRun):
 
     def __init__(self, run: OpenedRun, size: tuple[int, int]) -> None:
         vars(self).update(vars(run))
+        self.run = run
         blank = run.blank_model()
         own = pair("image_size", run.config.preprocess.image_size)
         sizes = f"{own[0]}x{own[1]} → {size[0]}x{size[1]}"
@@ -61,6 +65,9 @@ class ResizedRun(OpenedRun):
     @property
     def fit(self) -> dict[str, Any]:
         return {"resample": MODE, "source_grid": self.source}
+
+    def stored_weights(self) -> Path | dict[str, Tensor]:
+        return self.run.stored_weights()
 
     def blank_model(self, config: RunConfig | None = None) -> Model:
         """Its positions may be larger than the file that they are made of."""

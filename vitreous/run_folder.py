@@ -32,7 +32,7 @@ from vitreous.engines.fewer_tokens import merge_tokens
 from vitreous.errors import CheckpointError, ConfigError, DataError, WriteError
 from vitreous.labels import LabelMap
 from vitreous.layers.lora import merge_lora
-from vitreous.models import FAMILIES, configure, create, stored_fields
+from vitreous.models import FAMILIES, configure, create, name_today, stored_fields
 from vitreous.models.model import Model
 from vitreous.tasks import PRETRAINING, task_class
 from vitreous.text.tokenizer import TextPreprocess, Tokenizer
@@ -116,7 +116,8 @@ class RunConfig:
             raise ConfigError(f"{where}: checksums: expected a list for each file")
         if not task.takes(read.family):
             raise ConfigError(f"{where}: a {read.family} is no model to {read.task}")
-        return replace(read, config=fields)  # an older version may have called them otherwise
+        # an older version may have called them otherwise
+        return replace(read, model=name_today(read.model, read.family), config=fields)
 
     def check_labels(self, where: str) -> Model:
         """One for each class of the model; which is returned without memory for its weights."""

@@ -190,7 +190,10 @@ def test_summary_takes_sizes_and_fields():
         (["summary"], ["MODEL"]),
         (["convert"], ["SRC", "DST"]),
         (["models", "nothing*"], ["'nothing*'"]),
-        (["predict", "runs/clip", "a.jpg", "--labels", "a cat, a dog"], ["zero-shot", "--weights"]),
+        (
+            ["predict", "runs/clip", "a.jpg", "--labels", "a cat, a dog"],
+            ["--labels", "--classes WORDS"],
+        ),
         (["train", "--learning-rate", "1"], ["--learning-rate", "--lr?"]),
         (["train", "--lerning_rate=1"], ["--lerning_rate", "--lr?"]),
         (["train", "--fields", "dim=3"], ["--fields", "--set?"]),

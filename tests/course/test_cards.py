@@ -21,7 +21,7 @@ from vitreous.course.cards import (
     write_cards,
 )
 from vitreous.course.contents import CHAPTERS
-from vitreous.course.entries import PLACE, Entry, read_entries
+from vitreous.course.entries import PLACE, CourseEntry, read_entries
 from vitreous.course.facts import NotMeasuredError
 from vitreous.errors import ConfigError
 from vitreous.study.find import find_result, find_study
@@ -269,7 +269,7 @@ def entry(**changes):
         "zh": ("问 {0}", "答"),
         "values": ("x",),
     }
-    return Entry(**{**usual, **changes})
+    return CourseEntry(**{**usual, **changes})
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_a_file_of_entries_is_checked(text, message, tmp_path):
     path = tmp_path / "cards.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=message) as error:
-        read_entries(path, "card", Entry, range(2, 3))
+        read_entries(path, "card", CourseEntry, range(2, 3))
     assert str(path) in str(error.value)
 
 

@@ -20,7 +20,8 @@ from vitreous.tasks.instance.losses import instance_loss
 from vitreous.tasks.objects.losses import by_focal_loss, by_group, match, quality_loss
 from vitreous.weights.adopt import find
 from vitreous.weights.importing import load
-from vitreous.weights.transformers_files import make_config, read_config, read_json
+from vitreous.weights.transformers_files import make_config, read_config
+from vitreous.weights.transformers_preprocessor import read_json
 
 SIZE, CLASSES, QUERIES, GROUPS = 96, 7, 20, 3
 DECODER = {

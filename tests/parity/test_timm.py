@@ -300,7 +300,7 @@ def test_towers_of_openai_and_open_clip():
     from timm.models.vision_transformer import checkpoint_filter_fn
 
     small = {"dim": 48, "heads": 4, "depth": 2, "mlp_dim": 192}
-    ours = perturb(vitreous.create("clip-b/32", **small, head="projection", classes=7))
+    ours = perturb(vitreous.create("clip-b/32-image", **small, head="projection", classes=7))
     exported = vitreous.export_weights(ours, "open_clip")
     assert "visual.transformer.resblocks.1.attn.in_proj_weight" in exported
     theirs = timm.create_model(
@@ -313,7 +313,7 @@ def test_towers_of_openai_and_open_clip():
     images = picture(2, 3, 224, 224)
     assert relative_error(ours(images), theirs(images)) < TOLERANCE
 
-    again = vitreous.create("clip-b/32", **small, head="projection", classes=7)
+    again = vitreous.create("clip-b/32-image", **small, head="projection", classes=7)
     report = vitreous.import_weights(again, whole)
     assert (report.format, report.dropped) == ("open_clip", text)
     assert torch.equal(again.eval()(images), ours(images))
@@ -341,8 +341,8 @@ def test_perception_encoder_in_its_own_names():
     from timm.models.eva import checkpoint_filter_fn
 
     small = {"dim": 48, "heads": 4, "depth": 2, "mlp_dim": 192, "image_size": 64}
-    ours = perturb(vitreous.create("pe-b/16", **small, head="projection", classes=7))
-    exported = vitreous.export_weights(ours, "open_clip")
+    ours = perturb(vitreous.create("pe-b/16-image", **small, head="projection", classes=7))
+    exported = vitreous.export_weights(ours, "official")
     assert "visual.attn_pool.attn.in_proj_weight" in exported
     theirs = timm.create_model(
         *("vit_pe_core_base_patch16_224",),

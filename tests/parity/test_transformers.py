@@ -10,7 +10,8 @@ from vitreous.errors import CheckpointError
 from vitreous.weights.identify import readings
 from vitreous.weights.io.files import read_tensors, write_tensors
 from vitreous.weights.origin import open_weights
-from vitreous.weights.transformers_files import read_config, read_json
+from vitreous.weights.transformers_files import read_config
+from vitreous.weights.transformers_preprocessor import read_json
 
 SMALL = {
     "hidden_size": 48,

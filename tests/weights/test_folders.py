@@ -13,7 +13,7 @@ from vitreous.errors import CheckpointError, ConfigError
 from vitreous.weights.adopt import find
 from vitreous.weights.io.files import write_tensors
 from vitreous.weights.timm_files import argument_maps, make_timm_config, read_timm_model
-from vitreous.weights.transformers_files import read_preprocessor
+from vitreous.weights.transformers_preprocessor import read_preprocessor
 
 FIELDS = {"image_size": 32, "patch": 8, "dim": 32, "depth": 1, "heads": 4, "mlp_dim": 64}
 PREPARED = {"size": 32, "image_mean": [0.5] * 3, "image_std": [0.25] * 3, "resample": 3}

@@ -284,8 +284,8 @@ def test_every_entry_of_the_catalog_builds_a_model():
     """Model, config, classes and format of each entry fit together."""
     import torch
 
-    from vitreous.models import family_of
-    from vitreous.weights.rules.formats import find_format
+    from vitreous.models import has_words
+    from vitreous.weights.towers import rules_of
 
     assert len(catalog()) >= 40
     built = {}
@@ -296,8 +296,10 @@ def test_every_entry_of_the_catalog_builds_a_model():
             with torch.device("meta"):
                 deep = entry.model.startswith(("resnet", "swin")) or "detr" in entry.model
                 shallow = {} if deep else {"depth": 1}
+                if has_words(entry.model):
+                    shallow = {"image.depth": 1, "text.depth": 1}
                 built[key] = vitreous.create(entry.model, **entry.changes, **shallow)
-            find_format(entry.format, family_of(built[key]))
+            rules_of(built[key], entry.format)
         size = entry.preprocessing.image_size
         if "resnet" not in entry.model:
             assert built[key].config.image_size == (size, size), entry.name

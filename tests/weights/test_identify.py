@@ -56,13 +56,13 @@ def test_what_no_tensor_shows_is_assumed_and_said():
 
 def test_what_libraries_take_otherwise_is_said():
     with torch.device("meta"):
-        model = vitreous.create("clip-b/32", head="projection", classes=512)
+        model = vitreous.create("clip-b/32", part="image", head="projection", classes=512)
     exported = vitreous.export_weights(model, "open_clip")
     (found,) = readings(open_weights(exported))
     value, why = found.assumed["activation"]
     assert value == "quick-gelu"
-    assert why == "as in clip-b/32, OpenAI's; the models of open_clip have 'gelu'"
-    assert found.assumed["heads"] == (12, "as in clip-b/32")
+    assert why == "as in clip-b/32-image, OpenAI's; the models of open_clip have 'gelu'"
+    assert found.assumed["heads"] == (12, "as in clip-b/32-image")
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def compare(
     """
     from vitreous.api.deployment import load_run
     from vitreous.import_run import ExportedRun, open_run
-    from vitreous.resized_run import at_size
+    from vitreous.loading import adapted
     from vitreous.study.compare import compare_runs
     from vitreous.study.compare_seeds import compare_seeds
     from vitreous.study.contenders import Contender, ContenderOptions
@@ -76,7 +76,7 @@ def compare(
         predictor = load_run(each, inference, log)
         sized = each
         if not isinstance(each, ExportedRun):
-            sized = at_size(each, inference.image_size)
+            sized = adapted(each, inference)
         contenders.append(Contender(name, sized, predictor, source, split))
     more = ContenderOptions(base, speed, images, batch, workers, progress)
     found = (compare_seeds if by_seed else compare_runs)(contenders, more, log)

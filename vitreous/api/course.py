@@ -9,7 +9,7 @@ from vitreous.api.arguments import Folder
 from vitreous.progress import Log, silent
 
 if TYPE_CHECKING:
-    from vitreous.course.check import Verdict
+    from vitreous.course.check import ExerciseResult
 
 
 def write_course(folder: Folder, *, runtime: Folder | None = None, log: Log = silent) -> Path:
@@ -31,7 +31,7 @@ def start_course(folder: Folder) -> list[Path]:
     return [*start(folder), *write_notebooks(folder / "notebooks")]
 
 
-def check_exercise(number: int, folder: Folder = ".") -> Verdict:
+def check_exercise(number: int, folder: Folder = ".") -> ExerciseResult:
     """Compare an exercise in the reader's folder with the library's own tensors."""
     from vitreous.course.check import check
 

@@ -42,10 +42,12 @@ def load(
     `nms` is the largest IoU of two boxes of a class; without it a detector predicts them all. With
     `merge=r`, every block of a ViT merges r patches with others that are like them: faster, and
     less exact. With `image_size`, the model sees images of another size than in training: learned
-    positions are resampled, others computed for it. `probe` changes something inside while the
-    model answers, such as ["shuffle-patches", "no-head=3.1"] (docs/explain.md), what is random by
-    `probe_seed`. Weights and files that were changed after
-    Vitreous wrote them are an error, unless `verify` is False.
+    positions are resampled, others computed for it. `classes` are words, of a model with a text
+    tower: a list, a mapping from ids to words, or a file (docs/words.md), and `templates` the
+    sentences that they stand in, "a photo of a {}." unless given. `probe` changes something inside
+    while the model answers, such as ["shuffle-patches", "no-head=3.1"] (docs/explain.md), what is
+    random by `probe_seed`. Weights and files that were changed after Vitreous wrote them are an
+    error, unless `verify` is False.
     """
     from vitreous.import_run import open_run
 
@@ -86,6 +88,8 @@ def export(
     max_loss: float | None = None,
     images: int | None = None,
     merge: int = 0,
+    classes: Any = None,
+    templates: Any = None,
     runtime: Folder | None = None,
     webgpu: bool = False,
     verify: bool = True,
@@ -99,7 +103,7 @@ def export(
 
     It is verified on images of `data` (generated ones unless given) before it is written. `input`
     is float32, for normalised values, or uint8: then the graph normalises. A file that exists is
-    replaced only with `force`. `merge` and `verify` are those of `load`.
+    replaced only with `force`. `merge`, `classes`, `templates` and `verify` are those of `load`.
 
     `precision` is float32, bfloat16, float16 or int8. int8 is calibrated with images of train in
     `data`, or in the run's own data. What a lower precision costs is measured on up to `images`
@@ -113,9 +117,9 @@ def export(
     from vitreous.deploy.loss import agreement_of
     from vitreous.deploy.merging import merging_cost
     from vitreous.import_run import open_run
-    from vitreous.loading import predictor_of
+    from vitreous.loading import adapted, predictor_of
 
-    path = Path(file)
+    path, words = Path(file), InferenceOptions(classes=classes, templates=templates)
     if path.is_dir():
         raise ConfigError(
             f"{path} is a folder: give the name of a file in it, like {path / 'model.onnx'}"
@@ -133,12 +137,13 @@ def export(
         if wrong := [name for name, value in given.items() if value]:
             option = wrong[0].replace("_", "-")
             raise ConfigError(f"--{option} is not for pages: leave it out")
-        return _export_page(run, path, data, precision, runtime, webgpu, verify, log)
+        opened = adapted(open_run(run, verify=verify), words, log)
+        return _export_page(opened, path, data, precision, runtime, webgpu, log)
     if option := "runtime" if runtime is not None else "webgpu" if webgpu else "":
         raise ConfigError(f"--{option} is for pages: give a name that ends in .html, not {path}")
     precision = check_precision(path, precision or "float32")
     _check_limits(precision, data, max_loss, images)
-    opened, trial = open_run(run, verify=verify), None
+    opened, trial = adapted(open_run(run, verify=verify), words, log), None
     config = replace(opened.config, merge=merge)
     if precision == "int8" or (precision != "float32" and data is not None):
         trial = _trial(opened, data, images, log)
@@ -171,23 +176,20 @@ SAMPLES = 10
 
 
 def _export_page(
-    run: Folder,
+    opened: OpenedRun,
     path: Path,
     data: str | None,
     precision: str | None,
     runtime: Folder | None,
     webgpu: bool,
-    verify: bool,
     log: Log,
 ) -> Exported:
     from vitreous.deploy.export import exported_part, some_samples
-    from vitreous.import_run import open_run
     from vitreous.loading import predictor_of
     from vitreous.pages.living import living_page
     from vitreous.predict import Predictor
     from vitreous.tasks import task_class, truth_kind_of
 
-    opened = open_run(run, verify=verify)
     whole = predictor_of(opened, InferenceOptions(device="cpu"))
     model, config = exported_part(whole.model, opened.config)
     task = task_class(config.task).restored(config.labels, config.decoding)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import Data, Folder, is_named, source_of, to_stderr
-from vitreous.errors import ConfigError, DataError
+from vitreous.errors import ConfigError, DataError, advice
 from vitreous.inference import InferenceOptions
 from vitreous.progress import Log, silent
 from vitreous.train.recipe import Recipe
+from vitreous.wording import listed
 
 if TYPE_CHECKING:
     from vitreous.data.check.report import CheckReport
@@ -50,6 +52,8 @@ def evaluate(
     `split` is test, else val, else train; the result calls it "all" where other data has no splits.
     `names` is a file with the names of other data's classes.
     The columns are those of a table, if they are called otherwise than in the run's own data.
+    `classes` are words for a model with a text tower, matched with the data's by name or id, or
+    "names": the data's own names are the words. `templates` are the sentences that they stand in.
     `figures` is a folder to draw the metrics into. `results` is a COCO results file to write with
     the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
     `options` are those of `load`; `max_pixels` is the run's own unless given. With `image_size` the
@@ -74,7 +78,7 @@ def evaluate(
         raise ConfigError("--results writes predictions, --from reads them: use one of them")
     ways = inference.given(
         *("tile", "overlap", "nms", "merge", "engine", "precision", "threads"),
-        *("image_size", "probe"),
+        *("image_size", "probe", "classes"),
     )
     if from_results is not None and ways:
         option = ways[0].replace("_", "-")
@@ -83,14 +87,21 @@ def evaluate(
         )
     opened = open_run(run, verify=inference.verify)
     columns = (path_column, label_column, split_column)
-    source, own = labelled_source(opened, data, log, columns, inference.max_pixels, names)
+    worded = inference.classes is not None
+    source, own = labelled_source(
+        opened, data, log, columns, inference.max_pixels, names, worded=worded
+    )
     split = chosen_split(source, split)
+    said: dict[str, Any] = {}
+    """How the model is run other than it was trained."""
+    if worded:
+        with world.first_leads():
+            opened, said["templates"] = in_words(opened, source, inference, log)
+        inference = replace(inference, classes=None, templates=None)
     config = opened.config
     task = task_class(config.task).restored(config.labels, config.decoding)
     file = from_results or results
     refused = f"{file}: COCO files of results hold boxes, and this model is to {task.name}"
-    said: dict[str, Any] = {}
-    """How the model is run other than it was trained."""
     if from_results is not None:
         metrics = task.objects(refused).measure_results(Path(from_results), source, split)
     else:
@@ -134,6 +145,39 @@ def evaluate(
     return {"data": source.name, "split": shown, **said, **metrics}
 
 
+def in_words(
+    run: OpenedRun, source: Source, options: InferenceOptions, log: Log
+) -> tuple[OpenedRun, list[str]]:
+    """The run with words for the classes of labelled data, as its task is by that data; and the
+    templates."""
+    from vitreous.text.words import words_of
+    from vitreous.worded_run import with_words
+
+    if source.truth_kind not in IN_WORDS:
+        raise ConfigError(
+            f"classes: {source.name} has {source.truth_kind} as its ground truth; words are for "
+            "data with a class or labels for each image"
+        )
+    classes: Any = options.classes
+    if classes == NAMES or (isinstance(classes, Sequence) and list(classes) == [NAMES]):
+        classes = words_of(source.labels)
+    found = with_words(run, classes, options.templates, truth_kind=source.truth_kind, log=log)
+    templates = found.config.origin["words"]["templates"]
+    some = listed([repr(words[0]) for words in found.config.origin["words"]["classes"]])
+    many = f" and {len(templates) - 1} more" if len(templates) > 1 else ""
+    log(
+        f"classes are the words {some} in {templates[0]!r}{many}; describe them by others in a "
+        "file: --classes FILE"
+    )
+    return found, templates
+
+
+NAMES = "names"
+"""Instead of words: the names that the data has."""
+IN_WORDS = ("class", "labels")
+"""Ground truth that words can be compared with."""
+
+
 class MergingComparison:
     """The model that is evaluated, which merges tokens, beside itself without merging."""
 
@@ -173,18 +217,27 @@ def labelled_source(
     columns: tuple[str | None, ...] = (None, None, None),
     max_pixels: int | None = None,
     names: Any = None,
+    *,
+    worded: bool = False,
 ) -> tuple[Source, bool]:
     """The run's own data, split as it was for training, or other data as it is; and whether it is
-    what the run was trained on."""
+    what the run was trained on. worded: words will be its classes, and the data says what they are
+    for."""
     from vitreous.data.formats import is_table, is_there, same_source
     from vitreous.data.formats.python_data import FROM_PYTHON
     from vitreous.tasks import PRETRAINING, truth_kind_of
     from vitreous.train.open_data import NOTHING, columns_of, open_usable, stored_recipe
 
     config, recipe = run.config, stored_recipe(run)
-    truth_kind_of(config.task)  # a model without a head cannot be evaluated
+    if config.text is not None and not worded:
+        raise ConfigError(
+            f"{run.reference} has no classes of its own, but takes words"
+            f"{advice(': pass ', classes=NAMES)} for the names that the data has"
+        )
+    if not worded:
+        truth_kind_of(config.task)  # a model without a head cannot be evaluated
     method = config.task if config.task in PRETRAINING else None
-    task = None if method else config.task
+    task = None if method or worded else config.task
     if data is None and config.origin:
         raise ConfigError(f"{run.path} was imported and has no data of its own: give some")
     if recipe is not None:

@@ -17,7 +17,7 @@ from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
 
 if TYPE_CHECKING:
-    from vitreous.course.check import Verdict
+    from vitreous.course.check import ExerciseResult
 
 OPTIONS = {"check": ("dir", "json"), "cards": ("lang", "run")}
 """Of what; all else writes pages, and takes --runtime."""
@@ -102,7 +102,7 @@ def _check(arguments: CourseArguments, rest: Sequence[str]) -> int:
     return 0 if right == len(found) else 2
 
 
-def _print(found: Verdict, *, alone: bool) -> None:
+def _print(found: ExerciseResult, *, alone: bool) -> None:
     steps = f"{found.step} of {found.steps} steps" if found.steps else ""
     if found.state == "right":
         print(f"{MARKS['right']} {found.exercise}: all {found.steps} steps agree with the library")

@@ -10,7 +10,7 @@ import tyro
 
 from vitreous import api
 from vitreous.api.evaluation import ALL
-from vitreous.cli.options import Merge, PredictionOptions, options_besides
+from vitreous.cli.options import Merge, PredictionOptions, WordOptions, Words, options_besides
 from vitreous.cli.printing import TextTable, number_text, print_json, print_verdicts
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
@@ -41,6 +41,15 @@ class EvaluationOptions(PredictionOptions):
 
 
 @dataclass(frozen=True)
+class EvaluatedWords(WordOptions):
+    """Classes by words, for models that were trained with texts."""
+
+    classes: Words = None
+    """With names, the data's own class names are the words; or words, a .txt file with a class per
+    line or a .json file, which are matched with the data by name or id."""
+
+
+@dataclass(frozen=True)
 class EvaluateArguments:
     run: tyro.conf.Positional[Path]
     """Run folder of a trained or imported model, hf:OWNER/NAME, or a name from the catalog."""
@@ -68,6 +77,7 @@ class EvaluateArguments:
     """Evaluate the boxes or masks of a COCO results file, written by any program."""
     json: Flag = False
     """Print one JSON object with metric names as keys."""
+    words: EvaluatedWords = field(default_factory=EvaluatedWords)
     inference: EvaluationOptions = field(default_factory=EvaluationOptions)
 
 
@@ -80,8 +90,9 @@ def run(arguments: EvaluateArguments) -> None:
     from vitreous.train.distributed import sharing
 
     with sharing() as world:
-        options = options_besides(arguments, "json", "inference")
-        result = api.evaluate(**options, **arguments.inference.given(), world=world)
+        options = options_besides(arguments, "json", "words", "inference")
+        options |= {**arguments.words.given(), **arguments.inference.given()}
+        result = api.evaluate(**options, world=world)
     if not world.is_first:
         return
     if arguments.json:

@@ -5,14 +5,14 @@ is written; 'vitreous predict', 'evaluate' and 'embed' take it like a run folder
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import Merge, options_besides
+from vitreous.cli.options import Merge, WordOptions, options_besides
 from vitreous.cli.printing import print_json
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
@@ -55,10 +55,12 @@ class ExportArguments:
     """Use weights and files also if they were changed after Vitreous wrote them."""
     json: Flag = False
     """Print one JSON object."""
+    words: WordOptions = field(default_factory=WordOptions)
 
 
 def run(arguments: ExportArguments) -> None:
-    options = options_besides(arguments, "json", "no_verify", "merge")
+    options = options_besides(arguments, "json", "no_verify", "merge", "words")
+    options |= arguments.words.given()
     done = api.export(**options, merge=arguments.merge or 0, verify=not arguments.no_verify)
     if arguments.json:
         print_json({**asdict(done), "path": str(done.path)})

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import ConfigOptions, WeightOptions, options_besides
+from vitreous.cli.options import InputOptions, WeightOptions, WordOptions, options_besides
 from vitreous.cli.printing import print_json
 from vitreous.tasks import TASKS
 from vitreous.terminal import print
@@ -38,6 +38,17 @@ class PreprocessOptions:
 
 
 @dataclass(frozen=True)
+class FoldedWords(WordOptions):
+    """Classes by words, folded into a model that was trained with texts (SRC may be a run
+    folder)."""
+
+    classes: Annotated[tuple[str, ...] | None, option("WORDS...", "the model's own")] = None
+    """Words for the classes ("a cat" "a dog"), or a .txt file with a class per line or a .json
+    file: their text vectors become the head of an ordinary classifier. A number: how many classes
+    the head in SRC has."""
+
+
+@dataclass(frozen=True)
 class ImportArguments:
     source: Annotated[tyro.conf.Positional[str], option("SRC")]
     """Weights to read: a file, a folder of transformers or timm, hf:OWNER/NAME[@REVISION], or a
@@ -60,15 +71,22 @@ class ImportArguments:
         default_factory=PreprocessOptions
     )
     weights: Annotated[WeightOptions, option(name="weight")] = field(default_factory=WeightOptions)
-    options: Annotated[ConfigOptions, option(name="model")] = field(default_factory=ConfigOptions)
+    options: Annotated[InputOptions, option(name="model")] = field(default_factory=InputOptions)
+    words: FoldedWords = field(default_factory=FoldedWords)
 
 
 def run(arguments: ImportArguments) -> None:
+    words, changes = arguments.words.given(), arguments.options.changes()
+    if words["classes"] is not None and len(words["classes"]) == 1:
+        (only,) = words["classes"]
+        if only.isdecimal():
+            changes["classes"], words = int(only), {**words, "classes": None}
     done = api.import_run(
-        **options_besides(arguments, "preprocess", "weights", "options", "json"),
+        **options_besides(arguments, "preprocess", "weights", "options", "words", "json"),
         **vars(arguments.preprocess),
         **arguments.weights.given(),
-        changes=arguments.options.changes(),
+        **words,
+        changes=changes,
     )
     config = done.config
     if arguments.json:

@@ -73,21 +73,37 @@ class PredictionOptions(EngineOptions):
     """Largest IoU of two boxes of a class: of those that overlap more, only the best is kept."""
 
 
+Words = Annotated[tuple[str, ...] | None, option("WORDS...", "the run's own")]
+
+
+@dataclass(frozen=True)
+class WordOptions:
+    """Classes by words, for models that were trained with texts."""
+
+    classes: Words = None
+    """Words for the classes ("a cat" "a dog"), or a .txt file with a class per line or a .json
+    file."""
+    templates: Annotated[tuple[str, ...] | None, option("TEXTS...", "'a photo of a {}.'")] = None
+    """Sentences with {} where a word goes, a .txt file with one per line, or photo, a set of 24."""
+
+    def given(self) -> dict[str, Any]:
+        """As keyword arguments of `load`: fields of `InferenceOptions`."""
+        return vars(self)
+
+
 def options_besides(arguments: Any, *names: str) -> dict[str, Any]:
     """Arguments that a function of `vitreous.api` takes under the same names."""
     return {name: value for name, value in vars(arguments).items() if name not in names}
 
 
 @dataclass(frozen=True)
-class ConfigOptions:
+class InputOptions:
     """Changes to a model's config."""
 
     image_size: Annotated[tuple[int, ...], option("H [W]", "the model's own")] = ()
     """Height and width of the input in pixels; one number means a square."""
     channels: Annotated[int | None, option("N", "the model's own")] = None
     """Channels of the input."""
-    classes: Annotated[int | None, option("N", "the model's own")] = None
-    """Number of classes of the head."""
     set: Annotated[Repeated, option("FIELD=VALUE")] = ()
     """Change any other field of the config, for example position=sines-2d."""
 
@@ -96,10 +112,21 @@ class ConfigOptions:
         given = config_fields(self.set)
         if self.image_size:
             given["image_size"] = size_of("image_size", self.image_size)
-        for name in ("channels", "classes"):
-            if getattr(self, name) is not None:
-                given[name] = getattr(self, name)
+        if self.channels is not None:
+            given["channels"] = self.channels
         return given
+
+
+@dataclass(frozen=True)
+class ConfigOptions(InputOptions):
+    """Changes to a model's config."""
+
+    classes: Annotated[int | None, option("N", "the model's own")] = None
+    """Number of classes of the head."""
+
+    def changes(self) -> dict[str, Any]:
+        given = super().changes()
+        return given if self.classes is None else {**given, "classes": self.classes}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import tyro
 
 from vitreous import api
 from vitreous.api.arguments import to_stderr
-from vitreous.cli.options import ImagePaths, PredictionOptions
+from vitreous.cli.options import ImagePaths, PredictionOptions, WordOptions
 from vitreous.cli.printing import Complaints, TextLines, TextTable, print_json
 from vitreous.config import positive
 from vitreous.errors import ConfigError, DataError
@@ -53,13 +53,13 @@ class PredictArguments:
     """Take the ids of images and categories in what is written from this COCO file."""
     json: Flag = False
     """Print one line of JSON per image or frame."""
+    words: WordOptions = field(default_factory=WordOptions)
     inference: PredictionOptions = field(default_factory=PredictionOptions)
 
 
 REFUSED = {
-    "labels": "a model predicts the classes that it was trained for. Naming others by words "
-    "(zero-shot, with a CLIP or SigLIP) is not supported, as texts are not encoded here: train a "
-    "head on a few images of each class: vitreous train FOLDER --weights RUN"
+    "labels": "a model predicts the classes that it was trained for; one with a text tower (CLIP, "
+    "SigLIP, PE) takes others by words: --classes WORDS... or FILE"
 }
 
 
@@ -78,7 +78,8 @@ def run(arguments: PredictArguments) -> None:
         _check_options(arguments, videos)
         with world.first_leads():
             log = to_stderr if world.is_first else silent
-            predictor = api.load(arguments.run, log=log, **arguments.inference.given())
+            given = {**arguments.words.given(), **arguments.inference.given()}
+            predictor = api.load(arguments.run, log=log, **given)
         names = {} if arguments.out is None else video_file_names(videos, arguments.out)
         if images:
             _predict_images(arguments, predictor, images, bad, world)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from vitreous.atomic_write import making_folder, replacing, write_text
 from vitreous.course.contents import CHAPTERS
-from vitreous.course.entries import Entry, by_chapter, read_entries
+from vitreous.course.entries import CourseEntry, by_chapter, read_entries
 from vitreous.course.facts import Language, NotMeasuredError
 from vitreous.errors import ConfigError
 
@@ -42,7 +42,7 @@ code { font-size: 85%; overflow-wrap: anywhere; }"""
 
 
 @dataclass(frozen=True)
-class Card(Entry):
+class Card(CourseEntry):
     """Its texts are a question and an answer."""
 
 

@@ -28,7 +28,7 @@ Cause = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Step:
+class ExerciseStep:
     """One thing that a reader's function must give."""
 
     function: str
@@ -44,7 +44,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ExerciseResult:
     """What became of an exercise."""
 
     exercise: str
@@ -85,7 +85,7 @@ def start(folder: Path) -> list[Path]:
     return written
 
 
-def check(folder: Path, number: int) -> Verdict:
+def check(folder: Path, number: int) -> ExerciseResult:
     """One exercise in the reader's folder."""
     name = exercise_of(number).name
     if not (folder / name).is_file():
@@ -96,12 +96,12 @@ def check(folder: Path, number: int) -> Verdict:
     try:
         theirs = _imported(folder / name)
     except Exception as error:  # a reader's file may raise anything
-        return Verdict(name, "broken", seen=_told(error, folder / name))
+        return ExerciseResult(name, "broken", seen=_told(error, folder / name))
     return verdict(theirs, name, steps_of(number), folder / name)
 
 
-def steps_of(number: int) -> list[Step]:
-    made: Callable[[], Iterable[Step]] = importlib.import_module(
+def steps_of(number: int) -> list[ExerciseStep]:
+    made: Callable[[], Iterable[ExerciseStep]] = importlib.import_module(
         f"vitreous.course.checks.c{number:02}"
     ).steps
     with torch.random.fork_rng(), torch.no_grad():
@@ -109,28 +109,28 @@ def steps_of(number: int) -> list[Step]:
         return list(made())
 
 
-def verdict(theirs: ModuleType, name: str, steps: list[Step], file: Path) -> Verdict:
+def verdict(theirs: ModuleType, name: str, steps: list[ExerciseStep], file: Path) -> ExerciseResult:
     for done, step in enumerate(steps):
         function = getattr(theirs, step.function, None)
         at = (done, len(steps), step.function)
         if function is None:
-            return Verdict(name, "broken", *at, f"the file has no function {step.function}")
+            return ExerciseResult(name, "broken", *at, f"the file has no function {step.function}")
         try:
             with torch.random.fork_rng(), torch.no_grad():
                 answer = function(*map(_copied, step.given))
         except VitreousError as error:
-            return Verdict(name, "broken", *at, str(error))
+            return ExerciseResult(name, "broken", *at, str(error))
         except Exception as error:  # a reader's code may raise anything
-            return Verdict(name, "broken", *at, _told(error, file), step.hint)
+            return ExerciseResult(name, "broken", *at, _told(error, file), step.hint)
         if answer is None or answer is ...:
             state: Literal["open", "wrong"] = "wrong" if done else "open"
-            return Verdict(name, state, *at, "it returns nothing yet")
+            return ExerciseResult(name, state, *at, "it returns nothing yet")
         if seen := difference(answer, step.expected, step.tolerance):
-            return Verdict(name, "wrong", *at, seen, _cause(answer, step))
-    return Verdict(name, "right", len(steps), len(steps))
+            return ExerciseResult(name, "wrong", *at, seen, _cause(answer, step))
+    return ExerciseResult(name, "right", len(steps), len(steps))
 
 
-def _cause(answer: Any, step: Step) -> Cause:
+def _cause(answer: Any, step: ExerciseStep) -> Cause:
     for cause, mistake in step.mistakes.items():
         wrong = mistake() if callable(mistake) else mistake
         if not difference(answer, wrong, step.tolerance):

@@ -19,6 +19,3 @@ CHAPTERS: Mapping[int, Title] = {
     english.number: Title(english.title, chinese.title)
     for english, chinese in zip(chapters("en"), chapters("zh"), strict=True)
 }
-
-COUNT = 13
-"""When all of them are written."""

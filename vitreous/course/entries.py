@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vitreous.config import from_dict, read_toml
-from vitreous.course.contents import CHAPTERS, COUNT
+from vitreous.course.contents import CHAPTERS
 from vitreous.course.facts import Language, fact
 from vitreous.errors import ConfigError
 
@@ -22,7 +22,7 @@ PLACE = re.compile(r"\{(\d+)\}")
 
 
 @dataclass(frozen=True)
-class Entry:
+class CourseEntry:
     """One entry; a text is known by its number in the list of its language."""
 
     id: str = ""
@@ -41,8 +41,10 @@ class Entry:
         """An error for what cannot be shown."""
         if not self.id:
             raise ConfigError("an entry has no id")
-        if not 1 <= self.chapter <= COUNT:
-            raise ConfigError(f"{self.id}: chapter = {self.chapter}: there are 1 to {COUNT}")
+        if self.chapter not in CHAPTERS:
+            raise ConfigError(
+                f"{self.id}: chapter = {self.chapter}: there are 1 to {max(CHAPTERS)}"
+            )
         if len(self.en) != len(self.zh) or len(self.en) not in texts:
             raise ConfigError(
                 f"{self.id}: {len(self.en)} English and {len(self.zh)} Chinese texts: expected "
@@ -58,7 +60,7 @@ class Entry:
             raise ConfigError(f"{self.id}: {len(self.values)} values for the places {sorted(used)}")
 
 
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=CourseEntry)
 
 
 def places(text: str) -> list[int]:
@@ -84,7 +86,7 @@ def read_entries(path: Path, key: str, kind: type[E], texts: range) -> tuple[E, 
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
         known.add(entry.id)
-    return tuple(each for each in entries if each.chapter in CHAPTERS)  # of chapters that exist
+    return entries
 
 
 def by_chapter(entries: Iterable[E]) -> dict[int, list[E]]:

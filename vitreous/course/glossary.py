@@ -7,14 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from vitreous.course.entries import Entry, read_entries
+from vitreous.course.entries import CourseEntry, read_entries
 from vitreous.course.facts import Language
 
 TERM, SENTENCE = 0, 1
 
 
 @dataclass(frozen=True)
-class Term(Entry):
+class Term(CourseEntry):
     """Its texts are the term and a sentence."""
 
     kind: Literal["concept", "formula", "table", "figure", "code"] = "concept"

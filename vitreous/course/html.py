@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -32,6 +33,12 @@ WRAPPED = re.compile(
     r"|(?<=[，。；：、！？）”])\n[ ]*(?=[A-Za-z`$*“][^ ])"
 )
 """A line's end inside a Chinese paragraph, which no space stands for."""
+UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?(?:FLOPs|MACs|B)\b)")
+TIMES = re.compile(r"(?<=\d) × (?=\d)")
+"""Where a line should not end: 98.9 %, 17.6 GMACs, 197 × 768."""
+SHOWN = re.compile(r"<text\b[^>]*>([^<]+)</text>")
+"""What stands in a figure."""
+FORMULA_END = re.compile(r"(?<=</math>)(?=[，。；：、！？）”])")
 
 
 class Words:
@@ -85,8 +92,10 @@ def slug(title: str) -> str:
 
 
 def _linked(self: Any, tokens: Any, index: int, options: Any, env: Any) -> str:
-    """A text in which chapters are links, where `env` says what they are called."""
+    """A text in which chapters are links, where `env` says what they are called, and in which no
+    line ends between a number and its unit."""
     text = escape(tokens[index].content, quote=False)
+    text = UNIT.sub("\u00a0", TIMES.sub("\u00a0×\u00a0", text))
     inside_link = any(t.type == "link_open" for t in tokens[:index]) and not any(
         t.type == "link_close" for t in tokens[:index]
     )
@@ -122,7 +131,13 @@ def coloured(code: str, language: str) -> str:
 
 
 def markdown(text: str, env: dict[str, Any] | None = None) -> str:
-    return _markdown().render(text, env if env is not None else {})
+    made = _markdown().render(text, env if env is not None else {})
+    return FORMULA_END.sub("\u2060", made)  # a line does not begin with a Chinese full stop
+
+
+def chinese(text: str) -> str:
+    """As Chinese is set: no space where a line ends, and none before %."""
+    return re.sub(r"(?<=\d) %", "%", WRAPPED.sub("", text))
 
 
 class Quote(NamedTuple):
@@ -155,15 +170,13 @@ def quoted(file: str, name: str) -> Quote:
 
 
 class Pages:
-    """Makes HTML of the blocks of a chapter, in a language."""
+    """Makes HTML of the blocks of a chapter, in a language; `own` is where the pages of this
+    language are, `live` whether the model runs in the living page."""
 
-    def __init__(self, chapter: Chapter) -> None:
-        self.chapter = chapter
+    def __init__(self, chapter: Chapter, own: str = "", *, live: bool = True) -> None:
+        self.chapter, self.own, self.live = chapter, own, live
         self.words = Words(chapter.language)
-        stems = {each.number: each.stem for each in chapters(chapter.language)}
-        self.env: dict[str, Any] = {
-            "chapters": {n: stem for n, stem in stems.items() if n != chapter.number}
-        }
+        self.env = links(chapters(chapter.language), but=chapter.number)
 
     def section(self, blocks: tuple[Block, ...]) -> str:
         return "\n".join(map(self.block, blocks))
@@ -179,8 +192,10 @@ class Pages:
         return markdown(self.filled(text), self.env)
 
     def filled(self, text: str) -> str:
-        text = INLINE.sub(lambda found: fact(found[1], self.chapter.language), text)
-        return WRAPPED.sub("", text) if self.chapter.language == "zh" else text
+        return self.set(INLINE.sub(lambda found: fact(found[1], self.chapter.language), text))
+
+    def set(self, text: str) -> str:
+        return chinese(text) if self.chapter.language == "zh" else text
 
     def code(self, code: Code) -> str:
         shown = f'<pre class="code"><code>{coloured(code.text, "python")}</code></pre>'
@@ -200,7 +215,7 @@ class Pages:
         name, last = f"vitreous/{quote.file}", quote.first + len(quote.lines) - 1
         where = escape(self.words("lines", name, quote.first, last))
         if quote.file == ONE_FILE:
-            where = f'<a href="vit.html#L{quote.first}">{where}</a>'
+            where = f'<a href="{self.own}vit.html#L{quote.first}">{where}</a>'
         return (
             f'<figure class="source"><figcaption>{where}</figcaption>'
             f'<pre class="code numbered"><code>{numbered}</code></pre></figure>'
@@ -208,15 +223,18 @@ class Pages:
 
     def _live(self, block: Directive) -> str:
         options = {"only": "steps", **block.options}
+        if not self.live and options["only"] == "change":  # nothing can be changed
+            options["only"] = "steps"
         if block.given:
             options = {"step": block.given[0], **options}
         fragment = "&".join(f"{key}={value}" for key, value in options.items())
         source = escape(f"../living.html#{fragment}&lang={self.chapter.language}")
+        note = "" if self.live else f" · {self.words('stored')}"
         return (
             f'<figure class="live"><iframe loading="lazy" src="{source}" '
             f'title="{escape(self.words("live"))}"></iframe>'
             f'<figcaption><a href="{source}" target="_blank" rel="noopener">'
-            f"{escape(self.words('alone'))}</a></figcaption></figure>"
+            f"{escape(self.words('alone'))}</a>{note}</figcaption></figure>"
         )
 
     def _study(self, block: Directive) -> str:
@@ -231,18 +249,12 @@ class Pages:
         return (
             f'<aside class="study {tone}"><header><span>{escape(self.words("study", name))}</span>'
             f"<b>{escape(telling.verdict(found))}</b></header><p><strong>{question}</strong></p>"
-            f"{markdown(telling.short(found))}</aside>"
+            f"{markdown(self.set(telling.short(found)))}</aside>"
         )
 
     def _figure(self, block: Directive) -> str:
-        from vitreous.pages.figure import svg
-
         (name,) = block.given
-        draw, chinese = figure_of(self.chapter.number, name)
-        drawn = str(svg(draw()))
-        if self.chapter.language == "zh":
-            for english, text in chinese.items():
-                drawn = drawn.replace(f">{escape(english)}<", f">{escape(text)}<")
+        drawn = drawn_figure(self.chapter.number, name, self.chapter.language)
         return f'<figure class="drawn"><div class="wide">{drawn}</div></figure>'
 
     def _exercise(self, block: Directive) -> str:
@@ -264,6 +276,37 @@ class Pages:
                 f"<div>{markdown(answer)}</div></details>"
             )
         return f'<div class="cards">{"".join(rows)}</div>'
+
+
+def drawn_figure(number: int, name: str, language: Language) -> str:
+    """A figure of a chapter as SVG; who cannot see it is told what stands in it."""
+    drawn = _drawn(number, name)
+    if language == "zh":
+        _, labels = figure_of(number, name)
+        for english, text in labels.items():
+            drawn = drawn.replace(f">{_text(english)}<", f">{_text(text)}<")
+    seen = dict.fromkeys(each for each in SHOWN.findall(drawn) if re.search(r"[^\W\d]", each))
+    label = Words(language)("figure", ", ".join(seen)).replace('"', "&quot;")
+    return drawn.replace('role="img"', f'role="img" aria-label="{label}"', 1)
+
+
+@cache
+def _drawn(number: int, name: str) -> str:
+    """A figure, with its labels in English."""
+    from vitreous.pages.figure import svg
+
+    draw, _ = figure_of(number, name)
+    return str(svg(draw(), least=1.15))
+
+
+def _text(label: str) -> str:
+    """As matplotlib writes it."""
+    return escape(label, quote=False)
+
+
+def links(told: Iterable[Chapter], but: int = 0) -> dict[str, Any]:
+    """Which pages "chapter 3" leads to, for `markdown`; not to the one that says it."""
+    return {"chapters": {each.number: each.stem for each in told if each.number != but}}
 
 
 def cards_of(number: int, language: Language) -> list[tuple[str, str]]:

@@ -8,21 +8,23 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
-from vitreous.course.figures import figure_of
+from vitreous.course.html import Words, drawn_figure
+from vitreous.course.text import Language
 
 
 @cache
-def _living_page() -> str:
+def _living_page() -> tuple[str, bool]:
+    """And whether the model runs in it."""
     from vitreous.course.site import write_living
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "living.html")
-        write_living(path)
-        return path.read_text(encoding="utf-8")
+        live = write_living(path)
+        return path.read_text(encoding="utf-8"), live
 
 
 @dataclass(frozen=True)
-class Shown:
+class InlineHTML:
     """HTML that a notebook shows."""
 
     html: str
@@ -34,21 +36,23 @@ class Shown:
         return self.html
 
 
-def living(step: str | None = None, **options: object) -> Shown:
+def living(step: str | None = None, *, lang: Language = "en", **options: object) -> InlineHTML:
     """The living page of the digits model, at a step: `living("scores", block=1, head=2)`."""
-    given = {"only": "steps", **({} if step is None else {"step": step}), **options}
+    page, live = _living_page()
+    given = {"only": "steps", **({} if step is None else {"step": step}), **options, "lang": lang}
     fragment = "&".join(f"{key}={value}" for key, value in given.items())
-    page = _living_page().replace("<head>", f"<head><script>location.hash={fragment!r}</script>", 1)
-    return Shown(
-        f'<iframe srcdoc="{escape(page)}" style="width:100%;height:560px;border:0"></iframe>'
+    page = page.replace("<head>", f"<head><script>location.hash={fragment!r}</script>", 1)
+    note = "" if live else f"<small>{Words(lang)('stored')}</small>"
+    return InlineHTML(
+        f'<iframe srcdoc="{escape(page)}" style="width:100%;height:560px;border:0"></iframe>{note}'
     )
 
 
-def figure(chapter: int, name: str) -> Shown:
+def figure(chapter: int, name: str, lang: Language = "en") -> InlineHTML:
     """A figure of a chapter."""
-    from vitreous.pages.figure import INK, LINE, SOFT, svg
+    from vitreous.pages.figure import INK, LINE, SOFT
 
-    draw, _ = figure_of(chapter, name)
     named = {"ink": INK, "soft": SOFT, "line": LINE, "a": "#1f6feb", "b": "#c2410c", "c": "#15803d"}
     colours = ";".join(f"--{name}:{colour}" for name, colour in named.items())
-    return Shown(f'<div style="{colours};background:#fff;max-width:40rem">{svg(draw())}</div>')
+    drawn = drawn_figure(chapter, name, lang)
+    return InlineHTML(f'<div style="{colours};background:#fff;max-width:40rem">{drawn}</div>')

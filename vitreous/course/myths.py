@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from vitreous.course.entries import Entry, by_chapter, read_entries
+from vitreous.course.entries import CourseEntry, by_chapter, read_entries
 from vitreous.course.facts import Language, NotMeasuredError
 from vitreous.errors import ConfigError
 
@@ -18,7 +18,7 @@ Verdict = Literal["true", "false", "depends"]
 
 
 @dataclass(frozen=True)
-class Myth(Entry):
+class Myth(CourseEntry):
     """Its texts are a claim and what is true of it."""
 
     verdict: Verdict = "false"

@@ -88,7 +88,7 @@ def _shown(block: Directive, chapter: Chapter) -> list[str]:
     if block.word == "figure":
         return [
             "from vitreous.course.inline import figure\n\n"
-            f'figure({chapter.number}, "{block.given[0]}")'
+            f'figure({chapter.number}, "{block.given[0]}", lang="{chapter.language}")'
         ]
     if block.word == "live":
         words = [f'"{each}"' for each in block.given]

@@ -32,7 +32,7 @@ DIGITS = 4
 """Behind the point: enough for every number that a text shows."""
 
 
-class Scene(NamedTuple):
+class AnsweredScene(NamedTuple):
     """One image of the test split."""
 
     image: Tensor
@@ -50,11 +50,11 @@ class Scene(NamedTuple):
 
 
 @cache
-def scene() -> Scene:
+def scene() -> AnsweredScene:
     """The scene of chapter 12."""
     stored = json.loads(FILE.read_text(encoding="utf-8"))
     logits, found = torch.tensor(stored["logits"]), torch.tensor(stored["boxes"])
-    return Scene(*_truth(stored["sample"]), logits, found)
+    return AnsweredScene(*_truth(stored["sample"]), logits, found)
 
 
 def _truth(number: int) -> tuple[Tensor, tuple[str, ...], Tensor, Tensor]:

@@ -21,9 +21,10 @@ from vitreous.course.html import (
     cards_of,
     coloured,
     inline,
+    links,
     markdown,
 )
-from vitreous.course.myths import CLAIM, TRUTH, measured_myths
+from vitreous.course.myths import CLAIM, TRUTH, Myth, measured_myths
 from vitreous.course.text import LANGUAGES, Chapter, Language, chapters
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.pages.page_file import write_page
@@ -56,25 +57,27 @@ def write_site(folder: Path, *, runtime: Path | None = None, log: Log = silent) 
     """Write the course to a folder, and return its first page."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file: the course is written to a folder, give another")
+    live = write_living(folder / "living.html", runtime, log)
     for language in LANGUAGES:
         log(f"writing the chapters ({language})")
         with making_folder(folder / language):
-            for page in language_pages(language):
+            for page in language_pages(language, live):
                 _write(folder / language / f"{page.stem}.html", page, language)
             for page in docs_pages(language):
                 _write(folder / language / "docs" / f"{page.stem}.html", page, language, up="../")
     log("writing both languages side by side")
-    for number, (english, chinese) in enumerate(zip(*map(chapters, LANGUAGES), strict=True)):
-        write_page(folder / "both" / f"{english.stem}.html", side_by_side(english, chinese, number))
+    for english, chinese in zip(*map(chapters, LANGUAGES), strict=True):
+        text = side_by_side(english, chinese, live)
+        write_page(folder / "both" / f"{english.stem}.html", text)
     images = documentation() / "images"
     shutil.copytree(images, folder / "images", dirs_exist_ok=True)
     write_page(folder / "index.html", render("course_start.html", words=[*map(Words, LANGUAGES)]))
-    write_living(folder / "living.html", runtime, log)
     return folder / "index.html"
 
 
-def write_living(path: Path, runtime: Path | None = None, log: Log = silent) -> None:
-    """The page of the digits model; with stored numbers where its runtime cannot be had."""
+def write_living(path: Path, runtime: Path | None = None, log: Log = silent) -> bool:
+    """The page of the digits model, and whether it runs there: where its runtime cannot be had, it
+    shows stored numbers. One that was given has to do."""
     from vitreous.course.model import digit, digits
     from vitreous.pages.living import living_page, stored_page
 
@@ -82,15 +85,19 @@ def write_living(path: Path, runtime: Path | None = None, log: Log = silent) -> 
     images, labels = zip(*digits_shown, strict=True)
     try:
         living_page(digits(), path, images, labels=labels, runtime=runtime, browser=False, log=log)
-    except (VitreousError, ImportError) as error:
+    except VitreousError as error:
+        if runtime is not None:
+            raise
         log(f"the model does not run in these pages, they show stored numbers: {error}")
         stored_page(digits(), path, images[0], TITLE)
+        return False
+    return True
 
 
-def language_pages(language: Language) -> list[Page]:
+def language_pages(language: Language, live: bool) -> list[Page]:
     words = Words(language)
     told = chapters(language)
-    pages = [chapter_page(chapter, words, told) for chapter in told]
+    pages = [chapter_page(chapter, words, told, live) for chapter in told]
     return [
         start_page(words, told),
         *pages,
@@ -102,16 +109,14 @@ def language_pages(language: Language) -> list[Page]:
     ]
 
 
-def chapter_page(chapter: Chapter, words: Words, told: tuple[Chapter, ...]) -> Page:
-    made = Pages(chapter)
+def chapter_page(chapter: Chapter, words: Words, told: tuple[Chapter, ...], live: bool) -> Page:
+    made = Pages(chapter, live=live)
     body = "".join(
         f'<section id="{each.id}"><h2><a href="#{each.id}">{each.title}</a></h2>'
         f"{made.section(each.blocks)}</section>"
         for each in chapter.sections
     )
-    place = told.index(chapter)
-    before = told[place - 1] if place else None
-    behind = told[place + 1] if place + 1 < len(told) else None
+    before, behind = around(chapter, told)
     return Page(
         chapter.stem,
         chapter.title,
@@ -124,22 +129,34 @@ def chapter_page(chapter: Chapter, words: Words, told: tuple[Chapter, ...]) -> P
     )
 
 
-def side_by_side(english: Chapter, chinese: Chapter, number: int) -> str:
+def side_by_side(english: Chapter, chinese: Chapter, live: bool) -> str:
     """Both languages of a chapter, section beside section."""
     rows = []
     for one, other in zip(english.sections, chinese.sections, strict=True):
-        texts = (Pages(english).section(one.blocks), Pages(chinese).section(other.blocks))
+        texts = [
+            Pages(each, f"../{each.language}/", live=live).section(section.blocks)
+            for each, section in ((english, one), (chinese, other))
+        ]
         rows.append((one.id, (one.title, other.title), texts))
+    before, behind = around(english, chapters("en"))
     return render(
         "course_both.html",
         title=f"{english.title} · {chinese.title}",
-        chapters=[*map(chapters, LANGUAGES)],
-        here=number,
+        number=english.number,
+        previous=before,
+        next=behind,
         questions=(english.question, chinese.question),
         rows=rows,
         stem=english.stem,
-        words=Words("en"),
+        words=[*map(Words, LANGUAGES)],
     )
+
+
+def around(chapter: Chapter, told: tuple[Chapter, ...]) -> tuple[Chapter | None, Chapter | None]:
+    """The chapters before and behind it."""
+    place = told.index(chapter)
+    before, behind = told[max(place - 1, 0) : place], told[place + 1 : place + 2]
+    return next(iter(before), None), next(iter(behind), None)
 
 
 def start_page(words: Words, told: tuple[Chapter, ...]) -> Page:
@@ -194,17 +211,25 @@ def glossary_page(words: Words, told: tuple[Chapter, ...]) -> Page:
 
 
 def myths_page(words: Words, told: tuple[Chapter, ...]) -> Page:
-    stems = {each.number: each.stem for each in told}
-    tones = {"true": "good", "false": "bad", "depends": "warn"}
-    rows = "".join(
-        f'<aside class="study {tones[each.verdict]}" id="{each.id}"><header>'
-        f"<strong>{inline(each.text(CLAIM, words.language))}</strong>"
-        f"<b>{words(each.verdict)}</b></header>{markdown(each.text(TRUTH, words.language))}"
-        f'<p class="soft">{words("command")}: <code>{escape(each.command)}</code> · '
-        f'<a href="{stems[each.chapter]}.html">{words("chapter", each.chapter)}</a></p></aside>'
-        for each in measured_myths()
+    parts = []
+    for chapter in told:
+        myths = [each for each in measured_myths() if each.chapter == chapter.number]
+        if myths:
+            parts.append(
+                f'<section><h2><a href="{chapter.stem}.html">{chapter.number} {chapter.title}</a>'
+                f"</h2>{''.join(_myth(each, words, told) for each in myths)}</section>"
+            )
+    return Page("myths", words("myths"), f"<p>{words('mythsIntro')}</p>{''.join(parts)}")
+
+
+def _myth(myth: Myth, words: Words, told: tuple[Chapter, ...]) -> str:
+    tone = {"true": "good", "false": "bad", "depends": "warn"}[myth.verdict]
+    claim, truth = (myth.text(part, words.language) for part in (CLAIM, TRUTH))
+    return (
+        f'<aside class="study {tone}" id="{myth.id}"><header><strong>{inline(claim)}</strong>'
+        f"<b>{words(myth.verdict)}</b></header>{markdown(truth, links(told))}"
+        f'<p class="soft">{words("command")}: <code>{escape(myth.command)}</code></p></aside>'
     )
-    return Page("myths", words("myths"), f"<p>{words('mythsIntro')}</p>{rows}")
 
 
 # ---- the documentation
@@ -249,17 +274,20 @@ def _to_site(found: re.Match[str], page: Path, written: Language) -> str:
     if target.parent.name == "images":
         to = f"../../images/{target.name}"
     elif target.suffix == ".md" and target.is_relative_to(documentation().resolve()):
-        to = f"{_folder(target, written)}{target.stem}.html{found['anchor'] or ''}"
+        to = f"{_folder(target, written, bool(found['anchor']))}{target.stem}.html"
+        to += found["anchor"] or ""
     else:
         to = "../docs.html"  # another file of the repository
     return f'{found["before"]}{to}"'
 
 
-def _folder(target: Path, written: Language) -> str:
-    """Where another page of the docs stands, seen from one in this language."""
+def _folder(target: Path, written: Language, anchored: bool) -> str:
+    """Where another page of the docs stands, seen from one in this language. An English page among
+    the Chinese ones leads to Chinese pages where there are some; their anchors are others."""
     language: Language = "zh" if target.parent.name == "zh" else "en"
     translated = docs_files("zh")[target.stem][1] == "zh"
-    return "" if language == written or not translated else f"../../{language}/docs/"
+    same = language == written and not (anchored and language == "en")
+    return "" if same or not translated else f"../../{language}/docs/"
 
 
 def docs_index(words: Words) -> Page:

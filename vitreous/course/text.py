@@ -53,7 +53,7 @@ Block = Markdown | Code | Directive
 
 
 @dataclass(frozen=True)
-class Section:
+class ChapterSection:
     """A section of a chapter; its id is an anchor, the same in both languages."""
 
     id: str
@@ -71,7 +71,7 @@ class Chapter:
     title: str
     question: str
     minutes: int
-    sections: tuple[Section, ...]
+    sections: tuple[ChapterSection, ...]
 
     @property
     def stem(self) -> str:
@@ -99,7 +99,7 @@ def with_code(chapter: Chapter) -> Chapter:
         **{
             **vars(chapter),
             "sections": tuple(
-                Section(each.id, each.title, tuple(_coded(b, code) for b in each.blocks))
+                ChapterSection(each.id, each.title, tuple(_coded(b, code) for b in each.blocks))
                 for each in chapter.sections
             ),
         }
@@ -125,7 +125,7 @@ def read_chapter(path: Path) -> Chapter:
     return Chapter(int(number), name, language, **told, sections=sections)
 
 
-def _sections(lines: list[str], file: str) -> Iterator[Section]:
+def _sections(lines: list[str], file: str) -> Iterator[ChapterSection]:
     title, name = "", ""
     inside: list[str] = []
     fence = ""
@@ -135,12 +135,12 @@ def _sections(lines: list[str], file: str) -> Iterator[Section]:
         heading = None if fence else HEADING.fullmatch(line)
         if heading:
             if title:
-                yield Section(name, title, tuple(_blocks(inside, file)))
+                yield ChapterSection(name, title, tuple(_blocks(inside, file)))
             title, name, inside = heading["title"], heading["id"], []
         else:
             inside.append(line)
     if title:
-        yield Section(name, title, tuple(_blocks(inside, file)))
+        yield ChapterSection(name, title, tuple(_blocks(inside, file)))
 
 
 def _blocks(lines: list[str], file: str) -> Iterator[Block]:

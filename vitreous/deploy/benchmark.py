@@ -44,10 +44,12 @@ from vitreous.import_run import ExportedRun, open_run
 from vitreous.inference import InferenceOptions
 from vitreous.labels import LabelMap, NoLabels
 from vitreous.loading import predictor_of
-from vitreous.models import create, family_of
+from vitreous.models import create, family_of, image_model
 from vitreous.models import names as model_names
 from vitreous.models.model import Model
 from vitreous.models.names import translate
+from vitreous.models.text import TextTower
+from vitreous.models.two_towers import of_images
 from vitreous.progress import Log, silent
 from vitreous.run_folder import OpenedRun, Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
@@ -316,15 +318,15 @@ def _peak(rounds: int) -> float:
 def flops_of(config: RunConfig) -> int:
     """Of one image, by torch's counter."""
     with without_values(), torch.inference_mode(False):
-        return sum(row.flops for row in summarise(config.create()))
+        return sum(row.flops for row in summarise(of_images(config.create())))
 
 
 def _model_of(run: OpenedRun) -> Model:
     """With its weights; of an exported file without, which no other library can get then."""
     if isinstance(run, ExportedRun):
         with without_values():
-            return run.config.create()
-    return predictor_of(run, InferenceOptions(device="cpu")).model
+            return of_images(run.config.create())
+    return of_images(predictor_of(run, InferenceOptions(device="cpu")).model)
 
 
 @contextmanager
@@ -349,7 +351,10 @@ def _as_run(what: str, kept: Path, changes: Mapping[str, Any]) -> str:
         return what
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
-        model = create(what, **changes)
+        name, fields = image_model(what)
+        model = create(name, **{**fields, **changes})
+    if isinstance(model, TextTower):
+        raise ConfigError(f"{what} is a text tower: a benchmark is of images")
     family, classes = family_of(model), range(model.config.classes)
     named = names_classes(model)
     labels = LabelMap(tuple(map(str, classes)), tuple(classes)) if named else NoLabels()

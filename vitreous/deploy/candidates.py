@@ -28,6 +28,7 @@ from vitreous.import_run import ExportedRun
 from vitreous.inference import InferenceOptions
 from vitreous.loading import graph_engine
 from vitreous.models.model import Model
+from vitreous.models.two_towers import of_images
 from vitreous.progress import Log, silent
 from vitreous.run_folder import OpenedRun
 
@@ -102,7 +103,7 @@ def build(
     without `weights`, that has random ones. graph: what `export_peer` wrote. trial: images for
     int8."""
     if way.library:
-        return _peer(way, model, weights, graph)
+        return _peer(way, of_images(model), weights, graph)
     options = InferenceOptions(engine=way.engine, precision=way.precision, device="cpu")
     if isinstance(run, ExportedRun):
         return graph_engine(run, options)

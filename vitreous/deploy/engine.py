@@ -34,10 +34,10 @@ from vitreous.engines.table import CHOICES, ENGINES, GRAPHS, PRECISION_CHOICES, 
 from vitreous.errors import ConfigError, DataError
 from vitreous.import_run import ExportedRun, open_run
 from vitreous.inference import USUAL, InferenceOptions
-from vitreous.loading import predictor_of
+from vitreous.loading import adapted, predictor_of
 from vitreous.predict import Predictor
 from vitreous.progress import Log, silent
-from vitreous.resized_run import ResizedRun, at_size
+from vitreous.resized_run import ResizedRun
 from vitreous.run_folder import OpenedRun, RunConfig
 from vitreous.weights.hub import cache_folder
 
@@ -94,7 +94,8 @@ def load_with(
         options = replace(options, device="cpu")
     if isinstance(run, ExportedRun):
         return _load_file(run, options)
-    run, options = at_size(run, options.image_size), replace(options, image_size=None)
+    run = adapted(run, options, log)
+    options = replace(options, image_size=None, classes=None, templates=None)
     if isinstance(run, ResizedRun):
         log(run.done)
     ways = possible(engine, precision)

@@ -23,6 +23,8 @@ from vitreous.weights.transformers_files import make_config
 
 OUTPUTS = {"logits": "logits", "boxes": "pred_boxes", "masks": "pred_masks"}
 """Of our outputs, those of transformers."""
+VECTORS = ("image_embeds", "pooler_output")
+"""The vectors of its models without classes, behind a projection and without one."""
 
 
 class Peer(nn.Module):
@@ -36,7 +38,10 @@ class Peer(nn.Module):
         found = self.module(images)
         if isinstance(found, Tensor):
             return (found,)
-        named = (getattr(found, name, None) for name in OUTPUTS.values())
+        named = [getattr(found, name, None) for name in OUTPUTS.values()]
+        if not any(isinstance(each, Tensor) for each in named):
+            named = [getattr(found, name, None) for name in VECTORS]
+            named = [each for each in named if each is not None][:1]
         return tuple(each for each in named if each is not None)
 
 

@@ -19,7 +19,8 @@ def recorded() -> dict[str, tuple[int, int]]:
 
 
 def count(name: str) -> tuple[int, int]:
-    """Parameters, and FLOPs for one image of the variant's own size."""
+    """Parameters, and FLOPs for one image of the variant's own size (and one text of its own
+    length, where it has a tower for them)."""
     from vitreous.engines.summary import summarise_name
 
     stages = summarise_name(name)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vitreous.config import pair
 from vitreous.engines.fewer_tokens import skip_unread
 from vitreous.layers.tap import tap
 from vitreous.models import create
@@ -19,7 +18,7 @@ from vitreous.weights.blank import without_values
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """What one stage of a model does to one image."""
+    """What one stage of a model does to one image, or to one text."""
 
     name: str
     shape: tuple[int, ...]
@@ -30,17 +29,16 @@ class SummaryRow:
 
 
 def summarise(model: Model, *, skip: bool = True) -> list[SummaryRow]:
-    """Every stage of `model` for one image. On the meta device it costs no memory and little time.
+    """Every stage of `model` for one image, and of a text tower for one text. On the meta device it
+    costs no memory and little time.
 
     The sums over all stages are the model's parameters and what torch counts in a forward. Without
     `skip`, the last block computes the tokens that nobody reads too: so papers count.
     """
     from torch.utils.flop_counter import FlopCounterMode  # it imports triton
 
-    config = model.config
-    device = next(model.parameters()).device
-    image = torch.zeros(1, config.channels, *pair("image_size", config.image_size), device=device)
-    rows = [SummaryRow("image", spelled(image), 0, 0)]
+    given = model.example()
+    rows = [SummaryRow(name, spelled(value), 0, 0) for name, value in given.items()]
     counter = FlopCounterMode(display=False)
     counted = 0
     modules = {name for name, _ in model.named_modules()}
@@ -65,7 +63,7 @@ def summarise(model: Model, *, skip: bool = True) -> list[SummaryRow]:
         # Torch's counter does not see the fused attention of every device; this form it does.
         plain = sdpa_kernel(SDPBackend.MATH)
         with torch.no_grad(), plain, counter, tap(model.steps(), see):
-            skip_unread(model, skip)(image)
+            skip_unread(model, skip)(*given.values())
     finally:
         skip_unread(model, False)
         model.train(training)

@@ -14,6 +14,7 @@ from vitreous.layers.patch import NoStem, PatchConfig
 from vitreous.layers.position import Learned1dConfig, NoPosition
 from vitreous.layers.resnet_stem import ResNetStemConfig
 from vitreous.layers.rotary import LearnedRotaryConfig, RotaryConfig
+from vitreous.layers.similarity import SimilarityHeadConfig
 from vitreous.layers.sines import Sines1dConfig, Sines2dConfig
 from vitreous.layers.uncommon import (
     BatchNormConfig,
@@ -38,6 +39,6 @@ Pool = Annotated[
     TokenPoolConfig | AttentionPoolConfig | UncommonPoolConfig | SequencePoolConfig, PARTLY_HIDDEN
 ]
 Norm = LayerNormConfig | BatchNormConfig
-Head = LinearHeadConfig | TanhHeadConfig | MlpHeadConfig
+Head = LinearHeadConfig | TanhHeadConfig | MlpHeadConfig | SimilarityHeadConfig
 Stem = NoStem | ConvStemConfig | ResNetStemConfig
 Embedding = PatchConfig | NoEmbeddingConfig

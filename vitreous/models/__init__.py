@@ -10,7 +10,7 @@ import fnmatch
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from vitreous.config import changed, fitting, kind_of, merged, to_dict
+from vitreous.config import changed, choice, fitting, kind_of, merged, to_dict
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.models import (
     beit,
@@ -32,6 +32,7 @@ from vitreous.models import (
     segmenter,
     siglip,
     swin,
+    two_towers,
     vit,
     vitc,
 )
@@ -39,6 +40,7 @@ from vitreous.models.composite import CompositeConfig
 from vitreous.models.model import Model
 from vitreous.models.names import translate
 from vitreous.models.old_fields import upgraded_fields
+from vitreous.models.text import TextConfig
 
 
 class Family(NamedTuple):
@@ -53,20 +55,41 @@ class Family(NamedTuple):
         """The field that names a model inside this one, which is made first and given to it."""
         return getattr(self.config, "part", None)
 
+    @property
+    def of_texts(self) -> bool:
+        """Whether its models take texts alone."""
+        return issubclass(self.config, TextConfig)
 
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """This field, and those of further models."""
+        return () if self.part is None else (self.part, *getattr(self.config, "others", ()))
+
+
+TWO_TOWERS = "two-towers"
+PARTS = ("both", *two_towers.TOWERS)
+"""Of a model with words."""
 FAMILIES = {
     "vit": Family(vit.ViT, vit.ViTConfig, vit.VARIANTS),
     "deit": Family(deit.DeiT, deit.DeiTConfig, deit.VARIANTS),
     "cpvt": Family(cpvt.CPVT, cpvt.CPVTConfig, cpvt.VARIANTS),
     "vitc": Family(vitc.ViTC, vitc.ViTCConfig, vitc.VARIANTS),
     "hybrid": Family(hybrid.Hybrid, hybrid.HybridConfig, hybrid.VARIANTS),
-    "clip": Family(clip.CLIP, clip.CLIPConfig, clip.VARIANTS),
-    "siglip": Family(siglip.SigLIP, siglip.SigLIPConfig, siglip.VARIANTS),
+    TWO_TOWERS: Family(
+        two_towers.TwoTowers,
+        two_towers.TwoTowersConfig,
+        clip.VARIANTS | siglip.VARIANTS | pe.VARIANTS,
+    ),
+    "clip": Family(clip.CLIP, clip.CLIPConfig, clip.IMAGES),
+    "clip-text": Family(clip.CLIPText, clip.CLIPTextConfig, clip.TEXTS),
+    "siglip": Family(siglip.SigLIP, siglip.SigLIPConfig, siglip.IMAGES),
+    "siglip-text": Family(siglip.SigLIPText, siglip.SigLIPTextConfig, siglip.TEXTS),
+    "pe": Family(pe.PE, pe.PEConfig, pe.IMAGES),
+    "pe-text": Family(pe.PEText, pe.PETextConfig, pe.TEXTS),
     "mae": Family(mae.MAE, mae.MAEConfig, mae.VARIANTS),
     "mae-pretrain": Family(mae.MaskedAutoencoder, mae.MaskedAutoencoderConfig, mae.PRETRAINED),
     "lejepa": Family(lejepa.LeJEPA, lejepa.LeJEPAConfig, {}),
     "distil": Family(distil.Student, distil.StudentConfig, {}),
-    "pe": Family(pe.PE, pe.PEConfig, pe.VARIANTS),
     "dinov2": Family(dinov2.DINOv2, dinov2.DINOv2Config, dinov2.VARIANTS),
     "dinov3": Family(dinov3.DINOv3, dinov3.DINOv3Config, dinov3.VARIANTS),
     "eva": Family(eva.EVA, eva.EVAConfig, eva.VARIANTS),
@@ -86,13 +109,15 @@ def names(pattern: str = "*") -> list[str]:
     return [name for name in known if fnmatch.fnmatchcase(name, pattern)]
 
 
-def create(name: str, **changes: Any) -> Model:
+def create(name: str, part: str | None = None, **changes: Any) -> Model:
     """The model `name` with random weights: (b, channels, height, width) -> logits.
 
     `name` is ours (`names()`), another library's, or a family ("vit") whose every field is given or
     left at its default. `changes` are fields of the family's config: `classes=10`,
-    `image_size=(160, 224)`, `channels=1` …
+    `image_size=(160, 224)`, `channels=1` … A model with words has two towers; `part` is "image" or
+    "text" for one of them alone.
     """
+    name, changes = named_part(name, part, changes)
     family, config = configure(name, **changes)
     model = build(family, config)
     model.name = name if name in FAMILIES else known_name(name)
@@ -100,11 +125,9 @@ def create(name: str, **changes: Any) -> Model:
 
 
 def build(family: str, config: Any) -> Model:
-    """The model of a family and its config, with the model inside it where there is one."""
+    """The model of a family and its config, with the models inside it where there are any."""
     made = FAMILIES[family]
-    parts = []
-    if made.part is not None:
-        parts.append(_inner(config))
+    parts = [_inner(config, part) for part in made.inside]
     try:
         model: Model = made.model(config, *parts)
     except (MemoryError, RuntimeError) as error:
@@ -114,24 +137,23 @@ def build(family: str, config: Any) -> Model:
     return model
 
 
-def _inner(config: CompositeConfig) -> Model:
-    """The model inside another one."""
-    part, name = config.part, getattr(config, config.part)
-    family, usual = configure(name)
-    if FAMILIES[family].part is not None:
+def _inner(config: CompositeConfig, part: str) -> Model:
+    """A model inside another one."""
+    name, own = image_model(getattr(config, part))
+    family, usual = configure(name, **own)
+    made = FAMILIES[family]
+    if made.part is not None or (made.of_texts and part != "text"):
         raise ConfigError(f"{part} = {name!r} is no model that classifies: use one like 'vit-s/16'")
-    defaults = {field: v for field, v in config.core_defaults.items() if hasattr(usual, field)}
     try:
-        changes = merged({**usual.without_pooling(), **defaults}, config.core_fields())
+        changes = merged(own, config.inner_fields(part, usual))
         return create(name, **fitting(usual, upgraded_fields(type(usual), changes)))
     except ConfigError as error:
         raise ConfigError(f"{part} {name!r} (its fields: {part}.…): {error}") from None
 
 
-def configure(name: str, **changes: Any) -> tuple[str, Any]:
+def configure(name: str, part: str | None = None, **changes: Any) -> tuple[str, Any]:
     """The family and the config that `create` would build from."""
-    if not isinstance(name, str):
-        raise ConfigError(f"a model's name is text, like 'vit-b/16'; {name!r} was given")
+    name, changes = named_part(name, part, changes)
     where = f"model {name!r}"
     if name in FAMILIES:
         family, base = name, FAMILIES[name].config()
@@ -148,15 +170,55 @@ def configure(name: str, **changes: Any) -> tuple[str, Any]:
     return family, changed(base, changes, where=where)
 
 
+def named_part(name: str, part: str | None, changes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name of a part of a model with words, and its fields with these changes; the model
+    itself, if no part is meant."""
+    if not isinstance(name, str):
+        raise ConfigError(f"a model's name is text, like 'vit-b/16'; {name!r} was given")
+    if part is None:
+        return name, changes
+    part = choice("part", part, PARTS)
+    if not has_words(name):
+        raise ConfigError(f"part = {part!r}: {name} is one model, with no parts: leave part out")
+    if part == "both":
+        return name, changes
+    inner, own = two_towers.tower_of(configure(name)[1], part)
+    if changes.get("head") == "none":
+        own.pop("classes", None)
+    return inner, merged(own, changes)
+
+
+def has_words(name: str) -> bool:
+    """Whether the model of this name has a tower for texts beside that for images."""
+    return name == TWO_TOWERS or (name not in FAMILIES and configure(name)[0] == TWO_TOWERS)
+
+
+def image_model(name: str) -> tuple[str, dict[str, Any]]:
+    """A name and fields for whoever needs a model of images alone: the image tower, where the model
+    of this name has two."""
+    return named_part(name, "image" if has_words(name) else None, {})
+
+
+def name_today(name: str, family: str) -> str:
+    """The name of a model of this family in an older file, in which an image tower was called like
+    the model with both."""
+    if family == TWO_TOWERS or name not in names() or not has_words(name):
+        return name
+    return image_model(name)[0]
+
+
 def canonical(family: str, changes: Mapping[str, Any], base: Any = None) -> dict[str, Any]:
-    """Fields of a family's config by today's names, those of parts and of a model inside with
+    """Fields of a family's config by today's names, those of parts and of models inside with
     them."""
     made = FAMILIES[family]
     fields = upgraded_fields(made.config, changes)
-    inner = fields.get(f"{made.part}_fields")
-    core = fields.get(str(made.part), getattr(base or made.config, str(made.part), None))
-    if isinstance(inner, Mapping) and isinstance(core, str):
-        fields[f"{made.part}_fields"] = canonical(configure(core)[0], inner)
+    if family == TWO_TOWERS:
+        fields = two_towers.of_each(fields)
+    for part in made.inside:
+        inner = fields.get(f"{part}_fields")
+        core = fields.get(part, getattr(base or made.config, part))
+        if isinstance(inner, Mapping) and isinstance(core, str):
+            fields[f"{part}_fields"] = canonical(configure(core)[0], inner)
     return fields
 
 

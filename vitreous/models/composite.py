@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from vitreous.config import Size
+from vitreous.config import Size, merged
 from vitreous.errors import ConfigError
 from vitreous.models.model import AttentionLayer, Level, Model, ModelConfig
 
@@ -19,6 +19,8 @@ class CompositeConfig(ModelConfig):
 
     part: ClassVar[str]
     """The field that names the core; the field `…_fields` has the changes to its config."""
+    others: ClassVar[tuple[str, ...]] = ()
+    """Such fields of further models inside."""
     core_defaults: ClassVar[dict[str, Any]] = {"pad": True}
     """Of the core's fields, where it has them: images may have any size."""
 
@@ -36,9 +38,15 @@ class CompositeConfig(ModelConfig):
         return changes
 
     def core_fields(self) -> dict[str, Any]:
-        """The changes with which the model inside is created."""
+        """The changes with which the core is created."""
         own = {name: getattr(self, name) for name in ("image_size", "channels")}
         return {**own, "head": "none", **self.core_changes}
+
+    def inner_fields(self, part: str, usual: Any) -> dict[str, Any]:
+        """The changes with which the model inside that `part` names is created; usual: its config
+        without any."""
+        defaults = {field: v for field, v in self.core_defaults.items() if hasattr(usual, field)}
+        return merged({**usual.without_pooling(), **defaults}, self.core_fields())
 
 
 @dataclass(frozen=True)

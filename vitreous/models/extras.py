@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from torch import Tensor
+
+T = TypeVar("T")
 
 KEY = "extras."
 """Our own files keep these tensors beside the weights, under names that begin with this."""
@@ -25,6 +28,32 @@ class Extras:
     positions that were added to tokens."""
     patterns: dict[str, str] = field(default_factory=dict)
     """The layouts of parameters that came in another one than the format is written in."""
+
+    def inside(self, owner: str) -> Extras:
+        """Those of a model that is a part of another one, `owner`, as that one's."""
+
+        def owned(table: Mapping[str, T]) -> dict[str, T]:
+            return {f"{owner}.{name}": value for name, value in table.items()}
+
+        return Extras(self.format, owned(self.unused), owned(self.before), owned(self.patterns))
+
+    def of(self, part: str) -> Extras:
+        """The reverse of `inside`."""
+        owner = f"{part}."
+
+        def own(table: Mapping[str, T]) -> dict[str, T]:
+            return {k.removeprefix(owner): v for k, v in table.items() if k.startswith(owner)}
+
+        return Extras(self.format, own(self.unused), own(self.before), own(self.patterns))
+
+    def joined(self, other: Extras) -> Extras:
+        """Both, of the same format."""
+        return Extras(
+            self.format,
+            {**self.unused, **other.unused},
+            {**self.before, **other.before},
+            {**self.patterns, **other.patterns},
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         """For our own files, with `metadata`."""

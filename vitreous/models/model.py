@@ -274,6 +274,11 @@ class Model(nn.Module):
         """Height and width of the images it is made for."""
         return pair("image_size", self.config.image_size)
 
+    def example(self) -> dict[str, Tensor]:
+        """What `forward` takes, by name: one of each, all zeros, of its own size and device."""
+        parameter = next(self.parameters())
+        return {"image": parameter.new_zeros(1, self.config.channels, *self.own_size())}
+
     def check_images(self, images: Tensor) -> None:
         """Images are floating-point (b, channels, h, w) with as many channels as the model has."""
         channels = self.config.channels

@@ -117,7 +117,7 @@ class ViTConfig(ModelConfig):
     """What the head sees: class, mean, class+mean, both, none, attention, mean-all, max, first,
     flatten, sequence."""
     head: Head = LinearHeadConfig()
-    """linear, projection, tanh, mlp, none."""
+    """linear, projection, tanh, mlp, similarity, none."""
     dropout: Fraction = 0.0
     drop_path: Fraction = 0.0
     """Chance to skip a branch of the last block; grows linearly from 0 at the first."""

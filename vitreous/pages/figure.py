@@ -84,8 +84,9 @@ def save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def svg(figure: Figure) -> Markup:
-    """The figure as an element of a page: text stays text, colours follow the page."""
+def svg(figure: Figure, least: float = 0.7) -> Markup:
+    """The figure as an element of a page: text stays text, colours follow the page. It is at least
+    so many times its own size."""
     from markupsafe import Markup
 
     buffer = io.StringIO()
@@ -100,7 +101,7 @@ def svg(figure: Figure) -> Markup:
     for colour, name in VARIABLES.items():
         text = text.replace(colour, f"var(--{name})")
     wide = 72 * figure.get_figwidth()
-    size = f'style="min-width:{0.7 * wide:.0f}px;max-width:{1.6 * wide:.0f}px" role="img"'
+    size = f'style="min-width:{least * wide:.0f}px;max-width:{1.6 * wide:.0f}px" role="img"'
     text = re.sub(r'^(<svg\b[^>]*?) width="[^"]*"', rf"\1 {size}", text)
     text = re.sub(r'^(<svg\b[^>]*?) height="[^"]*"', r"\1", text)
     return Markup(re.sub(r"\s*\n\s*", "\n", text))

@@ -287,8 +287,9 @@ def check_two_classes(source: Source) -> None:
 
 
 def is_classifier(model: str) -> bool:
-    """Whether the model of this name stands alone, and not around another one."""
-    return FAMILIES[configure(model)[0]].part is None
+    """Whether the model of this name takes images and stands alone, not around another one."""
+    made = FAMILIES[configure(model)[0]]
+    return made.part is None and not made.of_texts
 
 
 def ratio(part: Tensor, whole: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.config import config_fields, flat, merged, pair, size_of
+from vitreous.config import config_fields, flat, merged, option_text, pair, size_of
 from vitreous.data.label_sets import SETS, labels_for, labels_of
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
@@ -19,7 +19,15 @@ from vitreous.data.statistics import measure_statistics
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.import_run import known_preprocess
 from vitreous.labels import LabelMap, NoLabels
-from vitreous.models import FAMILIES, configure, create, family_of
+from vitreous.models import (
+    FAMILIES,
+    TWO_TOWERS,
+    configure,
+    create,
+    family_of,
+    has_words,
+    image_model,
+)
 from vitreous.models import names as model_names
 from vitreous.models.model import Model
 from vitreous.progress import Log
@@ -35,6 +43,7 @@ from vitreous.weights.importing import import_weights
 from vitreous.weights.origin import WeightFile, known_file, open_weights
 from vitreous.weights.reading import assumptions
 from vitreous.weights.rules.report import ImportReport
+from vitreous.weights.towers import image_file, stated_of
 from vitreous.wording import counted
 
 DECIDED = {
@@ -48,8 +57,10 @@ PRETRAINED = tuple(family for name in PRETRAINING for family in task_class(name)
 
 
 def wrapped(recipe: Recipe) -> Recipe:
-    """For pre-training, a model may be named that is to be the encoder: then that of the method is
-    around it, and fields that only an encoder has are the encoder's."""
+    """With the model that is to be trained: of one with words the image tower. For pre-training, a
+    model may be named that is to be the encoder: then that of the method is around it, and fields
+    that only an encoder has are the encoder's."""
+    recipe = of_images(recipe)
     if recipe.method is None or recipe.model is None:
         return recipe
     task = task_class(recipe.method)
@@ -69,6 +80,21 @@ def wrapped(recipe: Recipe) -> Recipe:
 
 def field_names(family: str) -> set[str]:
     return {field.name for field in dataclass_fields(FAMILIES[family].config)}
+
+
+def of_images(recipe: Recipe) -> Recipe:
+    """With the image tower, where the model that is named has one for texts, too."""
+    if recipe.model is not None and FAMILIES[configure(recipe.model)[0]].of_texts:
+        raise ConfigError(
+            f"model = {recipe.model!r} takes texts alone: choose one that sees images"
+        )
+    if recipe.model is None or not has_words(recipe.model):
+        return recipe
+    model, fields = image_model(recipe.model)
+    size, usual = fields.pop("image_size"), configure(model)[1].image_size
+    given = tuple(f"{n}={option_text(v)}" for n, v in fields.items() if n != "channels")
+    sized = {} if recipe.image_size or size == usual else {"image_size": size}
+    return replace(recipe, model=model, fields=(*given, *recipe.fields), **sized)
 
 
 @dataclass(frozen=True)
@@ -94,13 +120,15 @@ def find_start(recipe: Recipe) -> Start:
         own = (None, config.model, config.family)
         other = recipe.model not in own and task_class(config.task).takes(recipe.model or "")
         fields = {} if other else dict(config.config)
-        if task_class(config.task).pretrains and recipe.method != config.task:
+        pretrained = task_class(config.task).pretrains and recipe.method != config.task
+        if pretrained or config.family == TWO_TOWERS:
             return _encoder_of(config.create, run.read_weights(), config.preprocess, recipe)
         name = config.model if config.model in model_names() else config.family
         return Start(name, fields, config.labels, config.preprocess, run.stored_weights())
     assumed: tuple[str, ...] = ()
     stored = open_weights(recipe.weights)
-    stated, origin = stored.stated, stored.stated.origin
+    stated, stored = stated_of(stored.stated, "image"), image_file(stored)
+    origin = stated.origin
     if stated.model is None and recipe.model is not None:  # as `find` does, if it is not named
         stated = known_file(stated, stored.path)
     if origin is not None and recipe.method is None and origin[0] in PRETRAINED:
@@ -113,7 +141,7 @@ def find_start(recipe: Recipe) -> Start:
     elif recipe.model is not None and origin is None:
         origin = _stored_model(recipe.model, recipe, stored)
     elif origin is None:
-        found = find(stored, format=recipe.weights_format)
+        found = find(stored, format=recipe.weights_format, part="image")
         origin, stated = (found.model, found.fields), found.stated
         given = config_fields(recipe.fields)
         left = {name: why for name, why in found.assumed.items() if name not in given}
@@ -215,6 +243,10 @@ def _named_fields(
         changes["image_size"] = size_of("image_size", recipe.image_size)
     if changes.get("head") in ("none", "projection"):  # published without a head for classes
         changes["head"] = "linear"
+    head = changes.get("head")
+    worded = isinstance(head, Mapping) and head.get("kind") == "similarity"
+    if start and worded and not (recipe.keep_head or _same_classes(source, start)):
+        changes["head"] = "linear"  # the rows of that one are vectors of other words
     return name, changes
 
 
@@ -237,8 +269,8 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
             f"keep_head: the head of the weights has {counted(count, 'class')}, {source.name} has "
             f"{len(names)}: leave it out for a new head"
         )
-    order = [number for name in names if (number := theirs.named(name)) is not None]
-    same = sorted(order) == [*range(len(known))] and len(names) == len(known) > 0
+    order = _order(source, start)
+    same = _same_classes(source, start)
     same &= start.fields.get("head") not in ("none", "projection")
     # Only in the head of a classifier it is known which rows are those of classes.
     ordered = same and (order == sorted(order) or model.core is model)
@@ -271,7 +303,20 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
     return report
 
 
-CLASS_LAYERS = ("head.out.", "head.distillation.")
+def _order(source: Source, start: Start) -> list[int]:
+    """For each class of the data that the weights know, its number there."""
+    theirs = start.labels or NoLabels()
+    numbers = (theirs.named(name) for name in source.labels.names)
+    return [number for number in numbers if number is not None]
+
+
+def _same_classes(source: Source, start: Start) -> bool:
+    """Whether data and weights have the same classes, in whatever order."""
+    count = len(start.labels or NoLabels())
+    return count == len(source.labels) > 0 and sorted(_order(source, start)) == [*range(count)]
+
+
+CLASS_LAYERS = ("head.out.", "head.distillation.", "head.words.")
 """With a row for each class, in the heads of classifiers."""
 
 

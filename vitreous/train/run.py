@@ -16,7 +16,7 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Source
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError, DataError
-from vitreous.models import configure, family_of
+from vitreous.models import configure, family_of, has_words
 from vitreous.progress import Log, silent
 from vitreous.run_folder import Run, RunConfig, newest_checkpoint, versions
 from vitreous.tasks import UNLABELLED, task_class, task_for
@@ -27,6 +27,7 @@ from vitreous.train.build_model import (
     build,
     choose_preprocess,
     find_start,
+    of_images,
     preprocess_of_plan,
     wrapped,
 )
@@ -134,6 +135,7 @@ def _fit(
                 f"{run.path} already has a run: choose another --out, or continue it with --resume"
             )
         if stored is not None:
+            stored = of_images(stored)  # as older versions called an image tower
             recipe = continued(stored, wrapped(absolute(recipe))) if resume else stored
         threads = stack.enter_context(computing_threads(recipe.threads))
         seen = watch if world.is_first else (lambda event: None)
@@ -192,7 +194,9 @@ def prepare(
     A run that is resumed keeps its classes, model and preprocessing, even if the data or the
     weights it started from have changed.
     """
-    recipe = wrapped(absolute(recipe))
+    asked, recipe = recipe.model, wrapped(absolute(recipe))
+    if asked is not None and has_words(asked):
+        log(f"model: {asked} has two towers; that for images, {recipe.model}, is trained")
     own.check(recipe)
     newest = newest_checkpoint(run.checkpoints)
     begun = None if newest is None else run.read_config()

@@ -14,8 +14,9 @@ from typing import Any
 
 from vitreous.config import flat, merged, pair
 from vitreous.errors import CheckpointError, ConfigError
-from vitreous.models import FAMILIES, configure, family_of
+from vitreous.models import FAMILIES, configure, family_of, has_words, name_today
 from vitreous.models.model import Model
+from vitreous.models.two_towers import TOWERS
 from vitreous.weights.fields import FREE
 from vitreous.weights.identify import (
     as_projection,
@@ -33,6 +34,7 @@ from vitreous.weights.rules.formats import OWN, formats
 from vitreous.weights.rules.keys import first_keys, gather
 from vitreous.weights.rules.language import Format
 from vitreous.weights.stated import HIDDEN_FIELDS, Stated
+from vitreous.weights.towers import divided, given_to, is_own, joined, named_tower, stated_of
 
 
 def find(
@@ -42,27 +44,77 @@ def find(
     model: str | None = None,
     changes: dict[str, Any] | None = None,
     inside: str | None = None,
+    part: str | None = None,
 ) -> Reading:
     """Read a checkpoint, and find out which model it is for.
 
     source: a file, a folder, hf:owner/name[@revision] or a name from the catalog. `model` and
-    `changes`, the fields of its config, override what the source states. The other arguments are
-    those of `import_weights`.
+    `changes`, the fields of its config, override what the source states. part: "image" for the
+    image tower alone of a file that has one for texts, too. The other arguments are those of
+    `import_weights`.
     """
     file, given = open_weights(source, inside), changes or {}
-    stated = file.stated
+    stated, whole = file.stated, part != "image" and (model is None or has_words(model))
     if stated.model is None and model is None:
         stated = known_file(stated, file.path)
+    if is_own(file) and whole and file.metadata.get("format") == OWN:
+        return _find(file, stated, format, None, given)
+    files = divided(file, format) if whole or is_own(file) else None
+    if files is None or not whole:
+        name, fields = named_tower(model, "image")
+        own = stated_of(stated, "image")
+        if whole and model != name:
+            own = replace(own, notes=(*own.notes, f"it has no texts' tower of {model}"))
+        file = files.towers[0] if files else file
+        return _find(file, own, format, name, {**fields, **given})
+    towers: list[Reading] = []
+    family = None
+    for tower, each in zip(TOWERS, files.towers, strict=True):
+        name, fields = named_tower(model, tower)
+        own, changes = stated_of(stated, tower), {**fields, **given_to(tower, given)}
+        towers.append(_find(each, own, format, name, changes, family))
+        # the other is of the same library and paper
+        format, family = towers[0].format, f"{family_of(towers[0].blank)}-text"
+    image, text = towers
+    return joined(file, stated, files, (image, text))
+
+
+def seen(file: WeightFile, format: str | Path | None, model: str | None) -> list[Reading]:
+    """Every model that a checkpoint can be for, the likeliest first: `readings`, also of two towers
+    as one."""
+    image, text = (stated_of(file.stated, part) for part in TOWERS)
+    name = named_tower(model, "image")[0]
+    files = divided(file, format) if model is None or has_words(model) else None
+    if files is None:
+        return readings(file, format=format, model=name, stated=image)
+    found = []
+    for first in readings(files.towers[0], format=format, model=name, stated=image):
+        family = f"{family_of(first.blank)}-text"
+        second = readings(files.towers[1], format=first.format, stated=text, family=family)
+        found += [joined(file, file.stated, files, (first, each)) for each in second[:1]]
+    return found or readings(file, format=format, stated=image)
+
+
+def _find(
+    file: WeightFile,
+    stated: Stated,
+    format: str | Path | None,
+    model: str | None,
+    given: dict[str, Any],
+    family: str | None = None,
+) -> Reading:
+    """The same for a file with one model; stated: what is known about it. family: of the model,
+    where that is known."""
     if model is not None and stated.whole and configure(model)[0] == stated.whole[0]:
         stated, model = replace(stated, model=stated.whole[0], fields=stated.whole[1]), None
     if stated.model is not None and model is None:
         found = _read_as(file, stated, stated.model, merged(stated.fields, given), format, given)
-        own = file.metadata if file.metadata.get("format") == OWN else {}
-        return replace(found, name=own.get("model", ""))
+        own = file.metadata.get("model", "") if file.metadata.get("format") == OWN else ""
+        return replace(found, name=name_today(own, family_of(found.blank)))
     # What the caller is certain of helps to find the rest; where it does not fit, the import
     # says so.
     certain = {name: value for name, value in given.items() if name not in FREE}
-    seen = readings(file, format=format, model=model, stated=stated, fields=certain)
+    seen = readings(file, format=format, model=model, stated=stated, fields=certain, family=family)
     hidden = {name: v for name, v in stated.fields.items() if name in HIDDEN_FIELDS}
     if model is not None:  # of another family it has other fields
         usual = flat(configure(model)[1])

@@ -94,8 +94,10 @@ def meant(name: str) -> str:
 
 
 def entries_for(model: str) -> list[CatalogEntry]:
-    """Those of a model, by its name."""
-    return [entry for entry in catalog().values() if entry.model == model]
+    """Those of a model, by its name; or of its image tower, if these are all there are."""
+    known = catalog().values()
+    whole = [entry for entry in known if entry.model == model]
+    return whole or [entry for entry in known if entry.model == f"{model}-image"]
 
 
 def entry_of_hash(sha256: str) -> CatalogEntry | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -14,12 +15,13 @@ import safetensors
 import torch
 
 from vitreous.atomic_write import making_folder, renaming_files, write_text
-from vitreous.config import flat, kind_of, pair
+from vitreous.config import flat, kind_of
 from vitreous.errors import CheckpointError, ConfigError, VitreousError, advice
 from vitreous.layers.tap import tap
 from vitreous.models import build, family_of
 from vitreous.models.model import Model
 from vitreous.models.old_fields import upgraded_fields
+from vitreous.models.two_towers import TwoTowers
 from vitreous.weights.adopt import find
 from vitreous.weights.importing import FitOptions, import_weights, load
 from vitreous.weights.io.checkpoint import Checkpoint
@@ -30,12 +32,9 @@ from vitreous.weights.rules.formats import OWN, find_format
 from vitreous.weights.rules.report import ImportReport
 from vitreous.weights.stated import HIDDEN_FIELDS, Stated
 from vitreous.weights.timm_files import make_timm_config
-from vitreous.weights.transformers_files import (
-    PREPROCESSOR_FILE,
-    make_config,
-    make_preprocessor,
-    reads_whole,
-)
+from vitreous.weights.towers import reads_texts, rules_of
+from vitreous.weights.transformers_files import make_config, reads_whole
+from vitreous.weights.transformers_preprocessor import PREPROCESSOR_FILE, make_preprocessor
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 METADATA = {"format": "pt", "written_by": "vitreous convert"}
@@ -92,14 +91,18 @@ def convert(
     """
     target = Path(target)
     kind = _file_type(target, to_format)
-    found = find(source, format=from_format, model=model, changes=changes, inside=inside)
-    find_format(to_format, family_of(found.blank))  # fails early if it is misspelt
+    asked: dict[str, Any] = {"format": from_format, "model": model, "changes": changes}
+    found, told = find(source, inside=inside, **asked), []
+    if isinstance(found.blank, TwoTowers) and not reads_texts(to_format):
+        found = find(found.file, part="image", **asked)
+        told = [f"{to_format} has no text towers: the image tower alone is written"]
+    rules_of(found.blank, to_format)  # fails early if it is misspelt
     first, report = load(found, **fit)
     tensors = export_weights(first, to_format)
     check_target(target, found.file.path, force)
     described = {} if target.suffix else _described(first, str(to_format), found.stated)
     file, difference = _write(target, kind, tensors, first, to_format, described)
-    notes = _other_defaults(first, to_format, described)
+    notes = told + _other_defaults(first, to_format, described)
     if described:
         notes += _left_out(found.stated, described)
     return Conversion(
@@ -159,7 +162,7 @@ def _write(
     metadata = METADATA if kind == "safetensors" else None
     if str(to_format) == OWN:
         metadata, tensors = own_metadata(model), own_tensors(model, tensors)
-    wrap = find_format(to_format, family_of(model)).wrap if kind == "pth" else None
+    wrap = rules_of(model, to_format)[0].wrap if kind == "pth" else None
     file = target if target.suffix else target / WEIGHTS_FILE
     with written_aside(target) as aside:
         for name, values in described.items():
@@ -201,14 +204,16 @@ def _read_back(model: Model, written: Path, to_format: str | Path) -> Model:
 
 @torch.no_grad()
 def _verify(model: Model, second: Model, file: Path) -> float:
-    """Compare the outputs of what was read back with the model's, for a random image.
+    """Compare the outputs of what was read back with the model's, for a random image, and a text.
 
     The tokens after the last block are compared too: the head's weights may all be zero.
     """
     generator = torch.Generator().manual_seed(0)
-    size = pair("image_size", model.config.image_size)
-    image = torch.randn(1, model.config.channels, *size, generator=generator)
-    expected, got = (_outputs(each, image) for each in (model, second))
+    given = [torch.randn(model.example()["image"].shape, generator=generator)]
+    if isinstance(model, TwoTowers):
+        words, length = model.text.config.vocabulary, model.text.config.length
+        given.append(torch.randint(words, (1, length), generator=generator))
+    expected, got = (_outputs(each, *given) for each in (model, second))
     difference = ((got - expected).norm() / expected.norm()).item()
     if not difference <= TOLERANCE:  # also fails for NaN
         raise CheckpointError(
@@ -218,11 +223,11 @@ def _verify(model: Model, second: Model, file: Path) -> float:
     return difference
 
 
-def _outputs(model: Model, image: torch.Tensor) -> torch.Tensor:
+def _outputs(model: Model, *given: torch.Tensor) -> torch.Tensor:
     found: list[torch.Tensor] = []
     last_block = model.core.layers()[-2][0]
     with tap({"last": last_block}, lambda _, tokens: found.append(tokens)):
-        output = model(image)
+        output = model(*given)
     outputs = output if isinstance(output, tuple) else (output,)
     found += [part for part in outputs if isinstance(part, torch.Tensor)]
     return torch.cat([part.flatten() for part in found])
@@ -234,6 +239,9 @@ def _other_defaults(
     """What a weight file does not store, and the target's library sets otherwise."""
     if described:
         return []  # a folder that cannot state a number is refused
+    if isinstance(model, TwoTowers):
+        towers = (_other_defaults(each, to_format, described) for each in (model.core, model.text))
+        return list(dict.fromkeys(itertools.chain.from_iterable(towers)))
     rules, have = find_format(to_format, family_of(model)), flat(model.config)
     return [
         f"this model has {name} = {have.get(name)}; {to_format} defaults to {value}"

@@ -22,16 +22,17 @@ from vitreous.atomic_write import making_folder, naming_file, renaming
 from vitreous.checksums import file_sha256
 from vitreous.errors import CheckpointError, HubError, did_you_mean
 from vitreous.terminal import print
+from vitreous.text.published import TOKENIZER_FILES
 from vitreous.weights.catalog import catalog, entries_for, find_entry, meant
 from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX
-from vitreous.weights.transformers_files import PREPROCESSOR_FILES
+from vitreous.weights.transformers_preprocessor import PREPROCESSOR_FILES
 
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.hf_api import RepoSibling
 
-DESCRIPTIONS = ("config.json", *PREPROCESSOR_FILES)
-"""Of the model, the labels and the preprocessing."""
+DESCRIPTIONS = ("config.json", *PREPROCESSOR_FILES, *TOKENIZER_FILES)
+"""Of the model, the labels, the preprocessing and the texts."""
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 _REFERENCE = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w./-]*))?")
 

@@ -53,6 +53,7 @@ def readings(
     model: str | None = None,
     stated: Stated | None = None,
     fields: Mapping[str, Any] | None = None,
+    family: str | None = None,
 ) -> list[Reading]:
     """Every model that a checkpoint can be for, the likeliest first; none if nothing fits.
 
@@ -60,6 +61,7 @@ def readings(
     model: only as this model or family, with the changes that it needs.
     stated: what is known about it, if that is more than the file states.
     fields: config fields that are certain, over what the checkpoint states, if it then fits.
+    family: of the model, where that is known.
     """
     if too_many_names(file.tensors):
         return []
@@ -69,7 +71,7 @@ def readings(
         model, certain = model or named, stated.fields
     said = _settings(file.settings)
     heads = {"heads": said["heads"].value} if "heads" in said else {}
-    candidates = _candidates(file, format, model)
+    candidates = _candidates(file, format, family if model is None else configure(model)[0])
     for known in [{**certain, **fields}, certain] if fields else [certain]:
         told = {name: value for name, value in heads.items() if name not in known}
         for also in [told, {}] if told else [{}]:  # those of another part may not fit
@@ -158,10 +160,10 @@ def too_many_names(names: Collection[str]) -> bool:
     return len({_NUMBERS.sub("#", name) for name in names}) > MOST_KINDS
 
 
-def _candidates(file: WeightFile, format: str | Path | None, model: str | None) -> list[Gathered]:
+def _candidates(file: WeightFile, format: str | Path | None, family: str | None) -> list[Gathered]:
     """A file by all rules that may be its format's, the most fitting first."""
     found: list[Gathered] = []
-    for rules in _formats(format, None if model is None else configure(model)[0]):
+    for rules in _formats(format, family):
         gathered = gather(rules, file.tensors)
         families = {*rules.families}  # DeiT's keys are timm's, and read the same
         if not any(families <= {*other.rules.families} and gathered == other for other in found):
@@ -242,7 +244,7 @@ def _reading(
             assumed[name] = (value, _why(name, found))
     unsaid = _unsaid(rules, found.config)
     assumed |= {name: value for name, value in unsaid.items() if name not in given}
-    if "image_size" not in found.shown:
+    if "image_size" not in found.shown and hasattr(found.config, "image_size"):
         odd = "image_size" in found.guessed
         why = "its rows of positions are no square" if odd else "no tensor depends on it"
         assumed["image_size"] = (found.config.image_size, why)

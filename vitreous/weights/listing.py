@@ -10,8 +10,9 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
+from vitreous.weights.adopt import seen
 from vitreous.weights.hub import resolve
-from vitreous.weights.identify import LONGEST_NAME, readings
+from vitreous.weights.identify import LONGEST_NAME
 from vitreous.weights.io.state_dicts import CONTAINERS
 from vitreous.weights.origin import open_weights
 from vitreous.weights.reading import Reading
@@ -69,7 +70,7 @@ def list_weights(
     file = open_weights(resolve(str(source)), inside or "")
     tensors, entries = file.tensors, file.entries
     sets = [name for name in CONTAINERS if re.search(r"\btensors?\b", entries.get(name, ""))]
-    found = readings(file, format=format, model=model)
+    found = seen(file, format, model)
     return WeightListing(
         file.path,
         sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()),

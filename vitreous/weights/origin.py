@@ -33,7 +33,8 @@ from vitreous.weights.io.checkpoint import Checkpoint
 from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX, config_of, read_tensors
 from vitreous.weights.stated import Origin, Stated
 from vitreous.weights.timm_files import is_timm, read_timm
-from vitreous.weights.transformers_files import read_json, read_transformers
+from vitreous.weights.transformers_files import read_transformers
+from vitreous.weights.transformers_preprocessor import read_json
 
 
 def own_tensors(model: Model, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from vitreous.config import option_text
 from vitreous.models.model import Model
 from vitreous.weights.origin import WeightFile
@@ -42,6 +44,10 @@ class Reading:
     """Other models that have the same tensors."""
     given: frozenset[str] = frozenset()
     """Fields that the caller gave."""
+    towers: tuple[Reading, Reading] | None = None
+    """Of a file with both, that of the image tower and that of the text tower,"""
+    beside: Mapping[str, Tensor] = field(default_factory=dict)
+    """and what stands beside them, by its own names."""
 
     @property
     def rules(self) -> Format:

@@ -32,7 +32,7 @@ from vitreous.weights.rules.keys import (
     matches,
     title,
 )
-from vitreous.weights.rules.language import Format, Rule
+from vitreous.weights.rules.language import Format, Rule, has_field
 from vitreous.weights.rules.patterns import left_by, pattern_of, to_ours, unit_advice
 from vitreous.weights.rules.report import ImportReport, Misfit
 from vitreous.weights.stated import core_epsilon
@@ -48,8 +48,8 @@ WITH_OTHER_REMEDIES = ("image_size", "channels", "window")
 class Transfer:
     """Values on their way into a model's parameters, with what happened and what is wrong."""
 
-    def __init__(self, model: Model, reading: Reading, reinit: list[str]) -> None:
-        self.model, self.reading, self.reinit = model, reading, reinit
+    def __init__(self, model: Model, reading: Reading, reinit: list[str], keep: list[str]) -> None:
+        self.model, self.reading, self.reinit, self.keep = model, reading, reinit, keep
         self.rules = rules = reading.rules
         self.report = ImportReport(reading.source, rules.name)
         self.misfit = Misfit()
@@ -262,16 +262,18 @@ class Transfer:
                 advice = unit_advice(have, want)
             self.misfit.misshaped[name] = f"{have}, the model has {want}{advice}"
 
-    def compare_fields(self, keep: list[str]) -> None:
+    def compare_fields(self) -> None:
         """The model must have the hidden fields that the checkpoint's config states."""
         model, new, stated = self.model, self.report.reinitialised, self.reading.stated
+        keep = self.keep
         headless = kind_of(model.config, "head") == "none"
         have = flat(model.config)
         if headless or any(matches(name, self.classwise) for name in new):
             keep = [*keep, "pool"]  # a new head learns from any pooling
         for name, value in stated.hidden.items():
             own = have.get(name, value)
-            if name != "norm_eps" and name not in keep and own != value:
+            differs = own != value and not has_field(model.config, name, value)
+            if name != "norm_eps" and name not in keep and differs:
                 self.misfit.misshaped[name] = (
                     f"the checkpoint's config has {value!r}, the model has {own!r}: create it "
                     f"with {name}={value!r}{advice(', or pass ', keep=[name])}"

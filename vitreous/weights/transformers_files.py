@@ -1,26 +1,24 @@
-"""The JSON files that transformers saves beside its weights: model config and preprocessor."""
+"""The config.json that transformers saves beside its weights, and what is beside it."""
 
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitreous.config import flat, from_dict, pair, read_toml
+from vitreous.config import flat, from_dict, read_toml
 from vitreous.errors import CheckpointError
-from vitreous.models import FAMILIES, family_of
+from vitreous.models import FAMILIES, TWO_TOWERS, configure, family_of
 from vitreous.models.model import Model
+from vitreous.models.two_towers import TwoTowers
 from vitreous.weights.stated import Origin, Stated
 from vitreous.weights.transformers_backbones import BACKBONES
-
-PREPROCESSOR_FILE = "preprocessor_config.json"
-PREPROCESSOR_FILES = (PREPROCESSOR_FILE, "processor_config.json")
-"""The second is that of a model for images and text, in newer versions."""
-INTERPOLATION = {0: "nearest", 2: "bilinear", 3: "bicubic"}
-"""By Pillow's numbers, which preprocessor_config.json has."""
+from vitreous.weights.transformers_preprocessor import (
+    PREPROCESSOR_FILES,
+    read_preprocessor,
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,8 @@ class ConfigMap:
     any_size: bool = False
     kept: Mapping[str, str] = field(default_factory=dict)
     whole: Mapping[str, Any] = field(default_factory=dict)
+    texts: str = ""
+    both: str = ""
 
     def class_fields(self, architecture: str, path: Path) -> Mapping[str, Any]:
         """Our fields that a class of transformers has.
@@ -69,14 +69,12 @@ def config_maps() -> dict[str, ConfigMap]:
     return {name: from_dict(ConfigMap, row, where=name) for name, row in rows.items()}
 
 
-SQUASHED = (
-    "transformers resizes both sides and then crops, which distorts; here the shorter side is "
-    "resized, as it was for the published accuracy of such models"
-)
 RESAMPLED = (
     "its positions are for another image size than its preprocessing: they are resampled at run "
     "time, with antialiasing, which transformers leaves out (dynamic_size)"
 )
+LEGACY_END = 2
+"""The end token of old configs of CLIP, which is not theirs: then the largest id is the end."""
 HIDDEN = {"num_attention_heads": "heads", "layer_norm_eps": "norm_eps"}
 """What nearly all of their configs call fields that no tensor shows."""
 ACTIVATIONS = {
@@ -88,18 +86,11 @@ ACTIVATIONS = {
 }
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not a readable JSON file: {error}") from error
-    return data if isinstance(data, dict) else {}
-
-
 def read_transformers(path: Path, config: dict[str, Any]) -> Stated:
     """What a config.json states, and the preprocessor's file beside it."""
     origin, mapped = read_config(config, path), config_maps().get(str(config["model_type"]))
+    if origin is not None and mapped is not None and _has_both(mapped, config):
+        origin = _both_towers(mapped, config, path, origin)
     files = [path.with_name(name) for name in PREPROCESSOR_FILES]
     file = next((each for each in files if each.is_file()), None)
     known, notes = read_preprocessor(file) if file else ({}, ())
@@ -161,6 +152,9 @@ def read_config(data: dict[str, Any], path: Path) -> Origin | None:
         # DINOv3 gates by its own activation; the others by SiLU, whatever they state.
         if "use_gated_mlp" in data and data.get("hidden_act", "gelu") != "silu":
             raise CheckpointError(f"{path}: only hidden_act = 'silu' is supported with a gated MLP")
+    if fields.get("pool.token") == LEGACY_END:
+        del fields["pool.token"]
+        fields["pool"] = "largest"
     for name in (theirs for theirs, ours in mapped.fields.items() if ours == "activation"):
         if name in data and not gated:
             if str(data[name]) not in ACTIVATIONS:
@@ -173,6 +167,32 @@ def read_config(data: dict[str, Any], path: Path) -> Origin | None:
     if fields.get("head") == "none":
         fields.pop("classes", None)
     return mapped.family, fields
+
+
+def _has_both(mapped: ConfigMap, data: Mapping[str, Any]) -> bool:
+    classes = data.get("architectures") or [mapped.both]
+    return bool(mapped.texts) and classes == [mapped.both]
+
+
+def _both_towers(mapped: ConfigMap, data: Mapping[str, Any], path: Path, image: Origin) -> Origin:
+    """Our model and its fields for a config.json with both towers, whose image tower is known."""
+    inside = data.get("text_config") or {}
+    projected = {"projection_dim": data["projection_dim"]} if "projection_dim" in data else {}
+    found = read_config({**inside, **projected, "model_type": mapped.texts}, path)
+    assert found is not None
+    (model, fields), (text, texts) = image, found
+    sizes = [name for name in ("image_size", "channels") if name in fields]
+    own: dict[str, Any] = {name: fields.pop(name) for name in sizes}
+    usual = configure(text, **texts)[1]
+    head, classes = fields.pop("head"), texts.pop("classes", None)
+    fields.pop("classes", None)
+    return TWO_TOWERS, {
+        **own,
+        "dim": usual.dim if classes is None else classes,
+        "projection": head == "projection",
+        "logit_bias": None if head == "projection" else -10.0,
+        **{"image": model, "image_fields": fields, "text": text, "text_fields": texts},
+    }
 
 
 def reads_whole(family: str) -> bool:
@@ -202,6 +222,8 @@ def make_config(model: Model, names: Sequence[str] = ()) -> dict[str, Any]:
         if whole.get("family") == family_of(model):
             own = {theirs: getattr(model.config, ours) for theirs, ours in whole["fields"].items()}
             return make_config(model.core) | own | {"architectures": [whole["architecture"]]}
+    if isinstance(model, TwoTowers):
+        return _make_both(model)
     config = model.config
     model_type, architecture = _class_of(model)
     mapped = config_maps()[model_type]
@@ -226,6 +248,20 @@ def make_config(model: Model, names: Sequence[str] = ()) -> dict[str, Any]:
     }
 
 
+def _make_both(model: TwoTowers) -> dict[str, Any]:
+    """The same for both towers."""
+    image, text = (make_config(tower) for tower in (model.core, model.text))
+    for each in (image, text):
+        del each["id2label"], each["label2id"], each["architectures"]
+    known = config_maps().items()
+    found = [(name, m) for name, m in known if m.texts and m.family == family_of(model.core)]
+    if not found or found[0][1].texts != text["model_type"]:
+        raise CheckpointError(f"transformers has no model like {model.name or 'these two towers'}")
+    model_type, mapped = found[0]
+    towers = {"vision_config": image, "text_config": text, "projection_dim": model.config.dim}
+    return {"model_type": model_type, "architectures": [mapped.both], **towers}
+
+
 def _class_of(model: Model) -> tuple[str, str]:
     """The model_type and the class of a model in transformers."""
     for model_type, mapped in config_maps().items():
@@ -238,8 +274,10 @@ def _class_of(model: Model) -> tuple[str, str]:
 
 def _their_value(config: Any, ours: str) -> Any:
     """The value of one of our fields as transformers writes it."""
-    value = flat(config)[ours]
+    value: Any = flat(config).get(ours)
     match ours:
+        case "pool.token":
+            return config.end if config.pool.kind == "end" else LEGACY_END
         case "mlp_dim":
             return getattr(config, "mlp_width", value)
         case "mask_mlp_dim":
@@ -282,112 +320,3 @@ def _hidden(data: Mapping[str, Any]) -> dict[str, Any]:
     numbers = {name: value for name, value in found.items() if type(value) in (int, float)}
     known = ACTIVATIONS.get(str(data.get("hidden_act")))
     return numbers | ({"activation": known} if known else {})
-
-
-def read_preprocessor(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The fields of a `CatalogPreprocessing` that a preprocessor_config.json states; and notes on
-    what is taken otherwise."""
-    values = read_json(path)
-    if isinstance(inner := values.get("image_processor"), dict):  # beside that of the text
-        values = inner
-    values = {name: value for name, value in values.items() if value is not None}  # not stated
-    try:
-        resized = "size" in values and values.get("do_resize") is not False
-        found = _sizes(values) if resized else {}
-        notes = [SQUASHED] if resized and _squashes_and_crops(values) else []
-        # Theirs is (pixel * factor - mean) / std; ours has pixels from 0 to 1.
-        factor = values.get("rescale_factor", 1 / 255)
-        scale = 255 * (1.0 if values.get("do_rescale") is False else float(factor))
-        if values.get("do_normalize") is False:
-            found |= {"mean": (0.0,), "std": (1 / scale,)}
-        elif {"image_mean", "image_std"} <= values.keys():
-            found["mean"] = tuple(float(value) / scale for value in values["image_mean"])
-            found["std"] = tuple(float(value) / scale for value in values["image_std"])
-    except (ValueError, TypeError, KeyError, ArithmeticError) as error:
-        entries = ("size", "crop_size", "image_mean", "image_std", "resample", "rescale_factor")
-        said = ", ".join(f"{name} = {str(values[name])[:40]}" for name in entries if name in values)
-        raise CheckpointError(
-            f"{path} cannot be understood ({said}): correct it, or remove it and state the "
-            "preprocessing by options"
-        ) from error
-    return found, tuple(notes)
-
-
-def _squashes_and_crops(values: Mapping[str, Any]) -> bool:
-    size, crop = values["size"], values.get("crop_size", values["size"])
-    sides = "height" in size if isinstance(size, dict) else "DeiT" in str(values)
-    return bool(values.get("do_center_crop")) and sides and _sides(crop)[0] < _sides(size)[0]
-
-
-def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
-    size, longest = _sides(values["size"])
-    crop, part = size, None
-    if values.get("do_center_crop", "crop_size" in values):
-        crop, _ = _sides(values.get("crop_size", values["size"]))
-    if isinstance(stated := values.get("crop_pct"), float) and int(crop / stated + 1e-9) == size:
-        part = stated  # the part whose whole pixels `size` is
-    # Both sides become the same length and nothing is cropped: the aspect ratio is lost.
-    keeps_ratio = isinstance(values["size"], dict) and "shortest_edge" in values["size"]
-    square = crop == size and longest is None and not keeps_ratio
-    known = INTERPOLATION.get(values.get("resample", 2))  # others are asked for
-    return {
-        "image_size": _both(values["size"]) if square else crop,
-        "crop": part or min(crop / size, 1.0),
-        **({"interpolation": known} if known else {}),
-        "resize": "square" if square else "shorter",
-        "longest": int(values["max_size"]) if "max_size" in values else longest,
-    }
-
-
-def _both(size: Any) -> int | tuple[int, int]:
-    """Height and width, where they differ."""
-    if not isinstance(size, dict) or size["height"] == size["width"]:
-        return _sides(size)[0]
-    return int(size["height"]), int(size["width"])
-
-
-def make_preprocessor(model: Model, known: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The preprocessor_config.json for the preprocessing of a model; None if transformers has no
-    such preprocessing.
-
-    known: the fields of a `CatalogPreprocessing`.
-    """
-    channels, (height, width) = model.config.channels, model.own_size()
-    if getattr(model.config, "dynamic_size", None):  # then the preprocessing decides
-        height, width = pair("image_size", known["image_size"])
-    resize, longest = known.get("resize", "shorter"), known.get("longest")
-    values = {
-        "do_resize": True,
-        "resample": next(n for n, name in INTERPOLATION.items() if name == known["interpolation"]),
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": list(known["mean"]) * (channels if len(known["mean"]) == 1 else 1),
-        "image_std": list(known["std"]) * (channels if len(known["std"]) == 1 else 1),
-    }
-    if longest is not None:
-        values["size"] = {"shortest_edge": min(height, width), "longest_edge": longest}
-        return {"image_processor_type": "DetrImageProcessor", **values, "do_pad": True}
-    if resize == "square":
-        values["size"] = {"height": height, "width": width}
-        return {"image_processor_type": "ViTImageProcessor", **values}
-    if resize != "shorter" or height != width:
-        return None
-    return {
-        "image_processor_type": "BitImageProcessor",
-        **values,
-        "size": {"shortest_edge": int(height / known["crop"] + 1e-9)},
-        "do_center_crop": True,
-        "crop_size": {"height": height, "width": width},
-        "crop_pct": known["crop"],
-    }
-
-
-def _sides(size: Any) -> tuple[int, int | None]:
-    """Length of the shorter side, and the maximum of the longer one; one number in old files."""
-    if isinstance(size, int):
-        return size, None
-    if "shortest_edge" in size:
-        longest = size.get("longest_edge")
-        return int(size["shortest_edge"]), None if longest is None else int(longest)
-    return min(int(size["height"]), int(size["width"])), None

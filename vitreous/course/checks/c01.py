@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import torch
 
-from vitreous.course.check import Step
+from vitreous.course.check import ExerciseStep
 from vitreous.layers.patch import PatchEmbedding, PatchSizes
 
 
-def steps() -> Iterator[Step]:
+def steps() -> Iterator[ExerciseStep]:
     image = torch.rand(3, 8, 12)
     theirs = image.unflatten(2, (3, 4)).unflatten(1, (2, 4))  # (c, gh, p, gw, p)
     patches = theirs.permute(1, 3, 0, 2, 4).reshape(6, 48)
-    yield Step(
+    yield ExerciseStep(
         "patchify",
         (image, 4),
         patches,
@@ -47,7 +47,7 @@ def steps() -> Iterator[Step]:
     layer.bias = torch.nn.Parameter(bias)
     tokens = layer(image[None]).flatten(1, 2)[0]
     matrix = kernel.flatten(1).T
-    yield Step(
+    yield ExerciseStep(
         "embed",
         (patches, matrix, bias),
         tokens,
@@ -57,7 +57,7 @@ def steps() -> Iterator[Step]:
         },
         hint=("Each row times E, plus b.", "每一行乘以 E，再加上 b。"),
     )
-    yield Step(
+    yield ExerciseStep(
         "as_matrix",
         (kernel,),
         matrix,
@@ -77,7 +77,7 @@ def steps() -> Iterator[Step]:
         },
         hint=("Flatten each filter, then transpose.", "先展平每个滤波器，再转置。"),
     )
-    yield Step(
+    yield ExerciseStep(
         "tokens_of",
         (image, kernel, bias),
         tokens,

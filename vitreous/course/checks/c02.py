@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from vitreous.course.check import Step
+from vitreous.course.check import ExerciseStep
 from vitreous.layers.grid_positions import Relative
 from vitreous.layers.patch import PrefixTokens
 from vitreous.layers.position import Learned1d
@@ -15,21 +15,21 @@ from vitreous.layers.rotary import Rotary, RotaryConfig
 from vitreous.layers.sines import Sines1d
 
 
-def steps() -> Iterator[Step]:
+def steps() -> Iterator[ExerciseStep]:
     yield added()
     yield from tables()
     yield relative()
     yield rotary()
 
 
-def added() -> Step:
+def added() -> ExerciseStep:
     patches, token = torch.randn(6, 8), torch.randn(8)
     learned = Learned1d(8, (2, 3), 1)
     prefix = PrefixTokens(8, class_token=True, distillation_token=False, registers=0)
     learned.table.copy_(torch.randn(7, 8))
     prefix.get_parameter("class_token").copy_(token)
     table = learned.table
-    return Step(
+    return ExerciseStep(
         "add_positions",
         (patches, token, table),
         learned(prefix(patches[None]), 1, (2, 3))[0],
@@ -67,12 +67,12 @@ def on_grid(height: int, width: int, dim: int) -> tuple[Tensor, Tensor]:
     return x.repeat(height, 1), y.repeat_interleave(width, 0)
 
 
-def tables() -> Iterator[Step]:
+def tables() -> Iterator[ExerciseStep]:
     count, dim = 6, 16
     right = table_of(count, dim)
     places, channels = torch.arange(count)[:, None], torch.arange(0, dim, 2)
     too_fast = places / 10_000 ** (channels / 2 / dim)
-    yield Step(
+    yield ExerciseStep(
         "sines",
         (count, dim),
         right,
@@ -102,7 +102,7 @@ def tables() -> Iterator[Step]:
     x, y = on_grid(2, 3, dim)
     x_by_y = table_of(3, dim // 2).repeat_interleave(2, 0)
     y_by_x = table_of(2, dim // 2).repeat(3, 1)
-    yield Step(
+    yield ExerciseStep(
         "sines_2d",
         (2, 3, dim),
         torch.cat((x, y), 1),
@@ -134,7 +134,7 @@ def tables() -> Iterator[Step]:
     )
 
 
-def relative() -> Step:
+def relative() -> ExerciseStep:
     height, width = 2, 3
     position = Relative(1, 1, (height, width), 0)
     flat: Tensor = position.blocks[0].table  # type: ignore[assignment]
@@ -143,7 +143,7 @@ def relative() -> Step:
     right = position.score_bias(0, 0, (height, width))[0, 0]
     y, x = torch.arange(6) // width, torch.arange(6) % width
     dy, dx = y[:, None] - y, x[:, None] - x
-    return Step(
+    return ExerciseStep(
         "relative_bias",
         (table, height, width),
         right,
@@ -178,7 +178,7 @@ def _by_columns(table: Tensor, height: int, width: int) -> Tensor:
     return table[height - 1 + y[:, None] - y, width - 1 + x[:, None] - x]
 
 
-def rotary() -> Step:
+def rotary() -> ExerciseStep:
     layer, x = Rotary(8, RotaryConfig()), torch.randn(6, 8)
     angles = layer.angles((2, 3))
     halves = Rotary(8, RotaryConfig(layout="halves"))
@@ -188,7 +188,7 @@ def rotary() -> Step:
     def joined(one: Tensor, other: Tensor) -> Tensor:
         return torch.stack((one, other), 2).flatten(1)
 
-    return Step(
+    return ExerciseStep(
         "turn",
         (x, angles),
         layer.rotation(0, (2, 3))(x[None, None])[0, 0],

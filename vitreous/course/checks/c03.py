@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from vitreous.course.check import Step
+from vitreous.course.check import ExerciseStep
 from vitreous.layers.attention import Attention
 from vitreous.layers.tap import tap
 
@@ -16,7 +16,7 @@ WIDTH = DIM // HEADS
 Heads = tuple[Tensor, Tensor, Tensor]
 
 
-def steps() -> Iterator[Step]:
+def steps() -> Iterator[ExerciseStep]:
     layer, x = Attention(DIM, HEADS, WIDTH).eval(), torch.randn(N, DIM)
     for parameter in layer.parameters():
         parameter.copy_(torch.randn(parameter.shape) / 3)
@@ -30,13 +30,13 @@ def steps() -> Iterator[Step]:
     yield whole(x, layer, right, seen)
 
 
-def weighed(layer: Attention) -> Step:
+def weighed(layer: Attention) -> ExerciseStep:
     q, k = 2 * torch.randn(4, WIDTH), 2 * torch.randn(N, WIDTH)
     seen: dict[str, Tensor] = {}
     with tap({"": layer}, lambda name, tensor: seen.update({name: tensor})):
         layer.weigh(q[None, None], k[None, None], k[None, None], None)
     scores = q @ k.T
-    return Step(
+    return ExerciseStep(
         "weights",
         (q, k),
         seen["weights"][0, 0],
@@ -69,13 +69,13 @@ def weighed(layer: Attention) -> Step:
     )
 
 
-def split(made: Tensor, right: Heads) -> Step:
+def split(made: Tensor, right: Heads) -> ExerciseStep:
     def of(*order: int, sizes: tuple[int, int, int]) -> Heads:
         q, k, v = made.unflatten(1, sizes).permute(*order)
         return q, k, v
 
     q, k, v = right
-    return Step(
+    return ExerciseStep(
         "split",
         (made, HEADS),
         right,
@@ -108,12 +108,12 @@ def split(made: Tensor, right: Heads) -> Step:
     )
 
 
-def joined(mixed: Tensor, layer: Attention) -> Step:
+def joined(mixed: Tensor, layer: Attention) -> ExerciseStep:
     seen: list[Tensor] = []
     hook = layer.projection.register_forward_pre_hook(lambda _, given: seen.append(given[0][0]))
     layer.join(mixed[None])
     hook.remove()
-    return Step(
+    return ExerciseStep(
         "join",
         (mixed,),
         seen[0],
@@ -134,7 +134,7 @@ def joined(mixed: Tensor, layer: Attention) -> Step:
     )
 
 
-def whole(x: Tensor, layer: Attention, right: Tensor, seen: dict[str, Tensor]) -> Step:
+def whole(x: Tensor, layer: Attention, right: Tensor, seen: dict[str, Tensor]) -> ExerciseStep:
     W_qkv, b_qkv = layer.qkv.weight, layer.qkv.bias
     W_O, b_O = layer.projection.weight, layer.projection.bias
     k, v, scores = (seen[name] for name in ("k", "v", "scores"))
@@ -145,7 +145,7 @@ def whole(x: Tensor, layer: Attention, right: Tensor, seen: dict[str, Tensor]) -
     together = seen["heads"].transpose(0, 1).flatten(1)
     one = Attention(DIM, 1, DIM).eval()
     one.load_state_dict(layer.state_dict())
-    return Step(
+    return ExerciseStep(
         "attention",
         (x, W_qkv, b_qkv, W_O, b_O, HEADS),
         right,
@@ -186,8 +186,10 @@ def whole(x: Tensor, layer: Attention, right: Tensor, seen: dict[str, Tensor]) -
             ): right + x,
         },
         hint=(
-            "qkv layer, `split`, `weights` of each head, times v, `join`, then W_O.",
-            "qkv 层、`split`、每个头的 `weights`、乘以 v、`join`，最后是 W_O。",
+            "qkv layer, `split`, `weights` of each head, times v, `join`, then W_O. Both matrices are "
+            "stored (out, in), so a layer is x Wᵀ + b.",
+            "qkv 层、`split`、每个头的 `weights`、乘以 v、`join`，最后是 W_O。两个矩阵都按 (输出, 输入) "
+            "存储，所以一层是 x Wᵀ + b。",
         ),
         tolerance=1e-4,
     )

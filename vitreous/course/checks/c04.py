@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.course.check import Step
+from vitreous.course.check import ExerciseStep
 from vitreous.layers.attention import Attention
 from vitreous.layers.block import Block, DropPath
 from vitreous.layers.mlp import Mlp, quick_gelu
@@ -17,7 +17,7 @@ from vitreous.layers.uncommon import PostNormBlock, StreamNormBlock
 DIM, HIDDEN = 8, 24
 
 
-def steps() -> Iterator[Step]:
+def steps() -> Iterator[ExerciseStep]:
     yield norm()
     yield activation()
     yield network()
@@ -25,7 +25,7 @@ def steps() -> Iterator[Step]:
     yield dropped()
 
 
-def norm() -> Step:
+def norm() -> ExerciseStep:
     x, gamma, beta, eps = (
         2 * torch.randn(3, 4, DIM) + 1,
         torch.rand(DIM) + 0.5,
@@ -40,7 +40,7 @@ def norm() -> Step:
 
     centred = x - x.mean(-1, keepdim=True)
     variance = x.var(-1, keepdim=True, unbiased=False)
-    return Step(
+    return ExerciseStep(
         "layer_norm",
         (x, gamma, beta, eps),
         right,
@@ -82,9 +82,9 @@ def norm() -> Step:
     )
 
 
-def activation() -> Step:
+def activation() -> ExerciseStep:
     x = torch.linspace(-4, 4, 41)
-    return Step(
+    return ExerciseStep(
         "gelu",
         (x,),
         F.gelu(x),
@@ -108,12 +108,12 @@ def activation() -> Step:
                 "这只是 Φ(x)；还要乘以 x。",
             ): (1 + torch.erf(x / 2**0.5)) / 2,
         },
-        hint=("Φ from erf, times x.", "用 erf 求 Φ，再乘以 x。"),
+        hint=("Φ from erf of x / √2, times x.", "用 x / √2 的 erf 求 Φ，再乘以 x。"),
         tolerance=1e-6,
     )
 
 
-def network() -> Step:
+def network() -> ExerciseStep:
     layer, x = Mlp(DIM, HIDDEN).eval(), torch.randn(2, 5, DIM)
     for parameter in layer.parameters():
         parameter.copy_(torch.randn(parameter.shape) / 2)
@@ -123,7 +123,7 @@ def network() -> Step:
     def out(hidden: Tensor) -> Tensor:
         return hidden @ W_2 + b_2
 
-    return Step(
+    return ExerciseStep(
         "mlp",
         (x, W_1, b_1, W_2, b_2),
         right,
@@ -148,7 +148,10 @@ def network() -> Step:
                 "GELU 用在了第一层之前。",
             ): out(F.gelu(x) @ W_1 + b_1),
         },
-        hint=("Linear, GELU, linear.", "线性层、GELU、线性层。"),
+        hint=(
+            "Linear, GELU, linear. W_1 is (D, hidden) here, as in the equation: x W_1, not transposed.",
+            "线性层、GELU、线性层。这里 W_1 是 (D, hidden)，与公式一致：x W_1，不要转置。",
+        ),
         tolerance=1e-4,
     )
 
@@ -157,7 +160,7 @@ def made(kind: type[Block]) -> Block:
     return kind(DIM, Attention(DIM, 2, DIM // 2), Mlp(DIM, HIDDEN)).eval()
 
 
-def whole() -> Step:
+def whole() -> ExerciseStep:
     layer, x = made(Block), 2 * torch.randn(2, 5, DIM) + 1
     for parameter in layer.parameters():
         parameter.copy_(torch.randn(parameter.shape) / 2)
@@ -170,7 +173,7 @@ def whole() -> Step:
 
     parts: tuple[nn.Module, ...] = (norm1, attention, norm2, mlp)
     summed = x + attention(norm1(x))
-    return Step(
+    return ExerciseStep(
         "block",
         (x, *parts),
         layer(x),
@@ -223,14 +226,14 @@ def whole() -> Step:
     )
 
 
-def dropped() -> Step:
+def dropped() -> ExerciseStep:
     x, rate = torch.randn(6, 3, 4), 0.25
     layer, drawn = DropPath(rate).train(), torch.random.get_rng_state()
     right = layer(x)
     torch.random.set_rng_state(drawn)
     kept = torch.rand(6, 1, 1)[:, 0, 0] < 1 - rate
     chosen = kept[:, None, None]
-    return Step(
+    return ExerciseStep(
         "drop_path",
         (x, rate, kept),
         right,

@@ -8,20 +8,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitreous.course.check import Step
+from vitreous.course.check import ExerciseStep
 from vitreous.layers.head import TanhHead, TokenPool
 from vitreous.layers.patch import PrefixTokens
 from vitreous.layers.position import Learned1dConfig, TokenSizes
 
 
-def steps() -> Iterator[Step]:
+def steps() -> Iterator[ExerciseStep]:
     yield _embedding()
     yield from _reading()
     yield _pretraining()
     yield from _softmax()
 
 
-def _embedding() -> Step:
+def _embedding() -> ExerciseStep:
     patches = torch.randn(2, 6, 8)
     layer = PrefixTokens(8, class_token=True, distillation_token=False, registers=0)
     position = Learned1dConfig().make(TokenSizes(8, (2, 3), 1, 1, 1, 2, 4))
@@ -30,7 +30,7 @@ def _embedding() -> Step:
     position.table = torch.nn.Parameter(table)
     expected = position(layer(patches), 1, (2, 3))
     row = first.expand(2, 1, 8)
-    return Step(
+    return ExerciseStep(
         "with_class_token",
         (patches, first, table),
         expected,
@@ -57,7 +57,7 @@ def _embedding() -> Step:
     )
 
 
-def _reading() -> Iterator[Step]:
+def _reading() -> Iterator[ExerciseStep]:
     tokens = torch.randn(2, 9, 8)  # class token, two registers, six patches
     hint = (
         "The patches are the rows from `prefix` on.",
@@ -93,10 +93,10 @@ def _reading() -> Iterator[Step]:
                 "The mean comes first; the class token should.",
                 "平均排在了前面；应该是类别标记在前。",
             ] = torch.cat((expected[:, 8:], expected[:, :8]), dim=1)
-        yield Step("read", (tokens, kind, 3), expected, mistakes, hint)
+        yield ExerciseStep("read", (tokens, kind, 3), expected, mistakes, hint)
 
 
-def _pretraining() -> Step:
+def _pretraining() -> ExerciseStep:
     layer, y = TanhHead(8, 8, 5), 2 * torch.randn(3, 8)
     w1, b1 = 2 * layer.hidden.weight.T, torch.randn(8)
     w2, b2 = layer.out.weight.T, torch.randn(5)
@@ -105,7 +105,7 @@ def _pretraining() -> Step:
     layer.out.bias.copy_(b2)
     w1 = layer.hidden.weight.T
     hidden = y @ w1 + b1
-    return Step(
+    return ExerciseStep(
         "pretraining_head",
         (y, w1, b1, w2, b2),
         layer(y),
@@ -131,14 +131,14 @@ def _pretraining() -> Step:
     )
 
 
-def _softmax() -> Iterator[Step]:
+def _softmax() -> Iterator[ExerciseStep]:
     logits = torch.randn(3, 5)
     right = logits.softmax(dim=1)
     hint = (
         "exp of the logits, divided by the sum of its row.",
         "对 logits 取 exp，再除以所在行的和。",
     )
-    yield Step(
+    yield ExerciseStep(
         "probabilities",
         (logits,),
         right,
@@ -163,7 +163,7 @@ def _softmax() -> Iterator[Step]:
         hint,
     )
     large = 200 * logits
-    yield Step(
+    yield ExerciseStep(
         "probabilities",
         (large,),
         large.softmax(dim=1),

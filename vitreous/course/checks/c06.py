@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitreous.course.check import Step
+from vitreous.course.check import ExerciseStep
 from vitreous.course.vit import Block, ViT
 
 EXACT = 1e-12
@@ -17,7 +17,7 @@ IMAGE, PATCH, D, DEPTH, M, CLASSES = 96, 16, 32, 3, 96, 7
 """Each usual mistake gives a number of its own; m is not 4d."""
 
 
-def steps() -> Iterator[Step]:
+def steps() -> Iterator[ExerciseStep]:
     with torch.device("meta"):
         block = Block(D, 4, M)
         model = ViT(IMAGE, PATCH, 3, D, DEPTH, 4, M, CLASSES)
@@ -39,9 +39,9 @@ def flops(module: nn.Module, *shape: int) -> int:
     return int(counter.get_total_flops())
 
 
-def _block_parameters(block: Block) -> Step:
+def _block_parameters(block: Block) -> ExerciseStep:
     right = counted(block)
-    return Step(
+    return ExerciseStep(
         "block_parameters",
         (D, M),
         right,
@@ -75,9 +75,9 @@ def _block_parameters(block: Block) -> Step:
     )
 
 
-def _vit_parameters(model: ViT) -> Step:
+def _vit_parameters(model: ViT) -> ExerciseStep:
     right = counted(model)
-    return Step(
+    return ExerciseStep(
         "vit_parameters",
         (IMAGE, PATCH, D, DEPTH, M, CLASSES),
         right,
@@ -110,11 +110,11 @@ def _vit_parameters(model: ViT) -> Step:
     )
 
 
-def _block_macs(block: Block) -> Step:
+def _block_macs(block: Block) -> ExerciseStep:
     n = 37
     right = flops(block, 1, n, D) // 2
     linear = n * (4 * D * D + 2 * D * M)
-    return Step(
+    return ExerciseStep(
         "block_macs",
         (n, D, M),
         right,
@@ -148,12 +148,12 @@ def _block_macs(block: Block) -> Step:
     )
 
 
-def _vit_flops(model: ViT) -> Step:
+def _vit_flops(model: ViT) -> ExerciseStep:
     right = flops(model, 1, 3, IMAGE, IMAGE)
     n, side = 37, PATCH * PATCH * 3
     less = (n - 1) * (4 * D * D + 2 * D * M) + 2 * (n - 1) ** 2 * D
     more = n * (4 * D * D + 2 * D * M) + 2 * n**2 * D
-    return Step(
+    return ExerciseStep(
         "vit_flops",
         (IMAGE, PATCH, D, DEPTH, M, CLASSES),
         right,
@@ -185,8 +185,8 @@ def _vit_flops(model: ViT) -> Step:
     )
 
 
-def _equal_tokens() -> Step:
-    return Step(
+def _equal_tokens() -> ExerciseStep:
+    return ExerciseStep(
         "equal_tokens",
         (D, M),
         2 * D + M,

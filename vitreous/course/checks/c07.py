@@ -9,11 +9,11 @@ from operator import mul
 import torch
 from torch import nn
 
-from vitreous.course.check import Step
+from vitreous.course.check import ExerciseStep
 from vitreous.layers.patch import PatchEmbedding, PatchSizes
 
 
-def steps() -> Iterator[Step]:
+def steps() -> Iterator[ExerciseStep]:
     yield from _fields()
     yield _nearest()
     yield _hybrid()
@@ -32,7 +32,7 @@ def seen(kernels: Sequence[int], strides: Sequence[int]) -> int:
     return int((gradient != 0).sum())
 
 
-def _fields() -> Iterator[Step]:
+def _fields() -> Iterator[ExerciseStep]:
     hint = (
         "Start with 1. A layer adds its kernel less one, counted in its own inputs: how many "
         "pixels apart are these?",
@@ -64,7 +64,7 @@ def _fields() -> Iterator[Step]:
                 "只用了前一层的步长：前面所有层的步长要相乘。",
             ): last,
         }
-        yield Step(
+        yield ExerciseStep(
             "receptive_field",
             (kernels, strides),
             right,
@@ -74,13 +74,13 @@ def _fields() -> Iterator[Step]:
         )
 
 
-def _nearest() -> Step:
+def _nearest() -> ExerciseStep:
     known, images = torch.randn(12, 1, 4, 4), torch.randn(7, 1, 4, 4)
     known[:3] *= 3  # long ones: they win by the dot product, and lose by the distance
     classes = torch.tensor([5, 3, 8, 0, 1, 2, 4, 6, 7, 9, 10, 11])
     distances = torch.cdist(images.flatten(1), known.flatten(1))
     product = images.flatten(1) @ known.flatten(1).T
-    return Step(
+    return ExerciseStep(
         "nearest",
         (known, classes, images),
         classes[distances.argmin(1)],
@@ -105,14 +105,14 @@ def _nearest() -> Step:
     )
 
 
-def _hybrid() -> Step:
+def _hybrid() -> ExerciseStep:
     features = torch.randn(2, 6, 3, 4)
     layer = PatchEmbedding(PatchSizes(6, (1, 1), 5))
     bias = torch.randn(5)
     layer.bias = nn.Parameter(bias)
     matrix = layer.weight.flatten(1).T
     tokens = layer(features).flatten(1, 2)
-    return Step(
+    return ExerciseStep(
         "tokens_of_map",
         (features, matrix, bias),
         tokens,
@@ -138,13 +138,13 @@ def _hybrid() -> Step:
     )
 
 
-def _mixup() -> Step:
+def _mixup() -> ExerciseStep:
     images, order, share = torch.rand(4, 1, 3, 3), torch.tensor([2, 0, 3, 1]), 0.3
     targets = torch.eye(5)[torch.tensor([0, 3, 1, 4])]
     other, theirs = images[order], targets[order]
     mixed = torch.lerp(other, images, share)
     right = mixed, torch.lerp(theirs, targets, share)
-    return Step(
+    return ExerciseStep(
         "mixup",
         (images, targets, order, share),
         right,

@@ -8,25 +8,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitreous.course.check import Step
+from vitreous.course.check import ExerciseStep
 from vitreous.explain.distances import coordinates
 from vitreous.layers.position import Learned1d
 from vitreous.layers.resample import resample_grid
 from vitreous.models.model import Places
 
 
-def steps() -> Iterator[Step]:
+def steps() -> Iterator[ExerciseStep]:
     yield from _centres()
     yield from _line()
     yield from _split()
     yield from _resize()
 
 
-def _centres() -> Iterator[Step]:
+def _centres() -> Iterator[ExerciseStep]:
     # 4 old places of 6 pixels each, 6 new ones of 4 pixels
     theirs = coordinates(Places(0, (6, 1), (4, 4)))[:, 0] / 6 - 0.5
     steps = torch.arange(6.0)
-    yield Step(
+    yield ExerciseStep(
         "centres",
         (4, 6),
         theirs,
@@ -58,7 +58,7 @@ def _centres() -> Iterator[Step]:
     )
 
 
-def _line() -> Iterator[Step]:
+def _line() -> Iterator[ExerciseStep]:
     values = torch.randn(5, 3)
 
     def by_torch(**how: object) -> Tensor:
@@ -68,7 +68,7 @@ def _line() -> Iterator[Step]:
     below = at.floor()
     part = (at - below)[:, None]
     low, high = below.long().clamp(0, 4), (below.long() + 1).clamp(0, 4)
-    yield Step(
+    yield ExerciseStep(
         "line",
         (values, 8),
         resample_grid(values[None], (1, 8), "bilinear")[0],
@@ -99,10 +99,10 @@ def _line() -> Iterator[Step]:
     )
 
 
-def _split() -> Iterator[Step]:
+def _split() -> Iterator[ExerciseStep]:
     table = torch.randn(2 + 4 * 9, 3)  # a class and a distillation token; 36 is a square, too
     rows, patches = table[:2], table[2:]
-    yield Step(
+    yield ExerciseStep(
         "split",
         (table, (4, 9)),
         (rows, patches.unflatten(0, (4, 9))),
@@ -135,7 +135,7 @@ def _split() -> Iterator[Step]:
     )
 
 
-def _resize() -> Iterator[Step]:
+def _resize() -> Iterator[ExerciseStep]:
     old, new = (4, 9), (6, 3)
     table = torch.randn(2 + 36, 5)
     rows, patches = table[:2], table[2:]
@@ -148,7 +148,7 @@ def _resize() -> Iterator[Step]:
 
     grid = patches.unflatten(0, old).permute(2, 0, 1)[None]
     right = resized(grid)
-    yield Step(
+    yield ExerciseStep(
         "resize",
         (table, old, new),
         Learned1d(5, new, 2).resample("table", table, old, "bicubic"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from vitreous.course.check import Step
+from vitreous.course.check import ExerciseStep
 from vitreous.course.model import digit, digits
 from vitreous.explain.attention import Layer, head_reader, look
 from vitreous.explain.class_maps import ExplainedScore, class_maps
@@ -16,7 +16,7 @@ from vitreous.explain.rollout import Rollout
 from vitreous.models.model import Places
 
 
-def steps() -> Iterator[Step]:
+def steps() -> Iterator[ExerciseStep]:
     layers: list[Layer] = []
     model, image = digits().model, digits().prepare(digit(3)[0])[None]
     with torch.inference_mode(False), torch.enable_grad():
@@ -33,7 +33,7 @@ def steps() -> Iterator[Step]:
     yield from _deletion()
 
 
-def _distance() -> Iterator[Step]:
+def _distance() -> Iterator[ExerciseStep]:
     grid, patch = (3, 5), 4
     a = (2 * torch.randn(2, 16, 16)).softmax(dim=-1)
     layer = Layer(0, "block", a[None], Places(1, grid, (patch, patch)))
@@ -48,7 +48,7 @@ def _distance() -> Iterator[Step]:
 
     between = torch.cdist(places, places)
     swapped = coordinates(Places(1, grid[::-1], (patch, patch)))
-    yield Step(
+    yield ExerciseStep(
         "distance",
         (a, grid, patch),
         found.result()[0].float(),
@@ -89,7 +89,7 @@ def _distance() -> Iterator[Step]:
     )
 
 
-def _rollout(a: Tensor) -> Iterator[Step]:
+def _rollout(a: Tensor) -> Iterator[ExerciseStep]:
     found = Rollout()
     for number, weights in enumerate(a):
         found.see(Layer(number, "", weights[None], Places(1, (4, 4), (2, 2))))
@@ -103,7 +103,7 @@ def _rollout(a: Tensor) -> Iterator[Step]:
         return result
 
     half = 0.5 * means + 0.5 * one
-    yield Step(
+    yield ExerciseStep(
         "rollout",
         (a,),
         found.steps[0].weights[0],
@@ -141,7 +141,7 @@ def _rollout(a: Tensor) -> Iterator[Step]:
     )
 
 
-def _as_map(a: Tensor, layers: list[Layer]) -> Iterator[Step]:
+def _as_map(a: Tensor, layers: list[Layer]) -> Iterator[ExerciseStep]:
     found = Rollout()
     for layer in layers:
         found.see(Layer(layer.number, "", layer.weights.detach(), layer.places))
@@ -149,7 +149,7 @@ def _as_map(a: Tensor, layers: list[Layer]) -> Iterator[Step]:
     first[0] = 1
     R = found.steps[0].weights[0]
     row, column = R[0, 1:].unflatten(0, (4, 4)), R[1:, 0].unflatten(0, (4, 4))
-    yield Step(
+    yield ExerciseStep(
         "as_map",
         (R, (4, 4)),
         found.map(lambda layer: first)[0],
@@ -176,7 +176,7 @@ def _as_map(a: Tensor, layers: list[Layer]) -> Iterator[Step]:
     )
 
 
-def _evidence(a: Tensor, g: Tensor, theirs: Tensor) -> Iterator[Step]:
+def _evidence(a: Tensor, g: Tensor, theirs: Tensor) -> Iterator[ExerciseStep]:
     one = torch.eye(a.shape[-1])
 
     def flow(tables: Tensor) -> Tensor:
@@ -188,7 +188,7 @@ def _evidence(a: Tensor, g: Tensor, theirs: Tensor) -> Iterator[Step]:
     right = flow((a * g).clamp(min=0).mean(dim=1))
     row = right[0, 1:].unflatten(0, (4, 4))
     assert torch.allclose(row / row.sum(), theirs, atol=1e-5), "the library's class map differs"
-    yield Step(
+    yield ExerciseStep(
         "evidence",
         (a, g),
         right,
@@ -236,9 +236,9 @@ def _product(tables: Tensor, start: Tensor) -> Tensor:
     return start
 
 
-def _deletion() -> Iterator[Step]:
+def _deletion() -> Iterator[ExerciseStep]:
     scores = torch.tensor([0.95, 0.9, 0.4, 0.25, 0.1])
-    yield Step(
+    yield ExerciseStep(
         "deletion",
         (scores,),
         torch.trapezoid(scores, torch.linspace(0, 1, 5)),

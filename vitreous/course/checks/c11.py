@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from vitreous.course.check import Step
+from vitreous.course.check import ExerciseStep
 from vitreous.layers.grid_positions import relative_index
 from vitreous.models.swin import PatchMerging, WindowAttention, windows_of
 
@@ -45,10 +45,10 @@ def multiplications(h: int, w: int, dim: int, side: tuple[int, int]) -> int:
     return counter.get_total_flops() // 2
 
 
-def steps() -> Iterator[Step]:
+def steps() -> Iterator[ExerciseStep]:
     x = torch.rand(4, 6, 3)
     parts = x.unflatten(1, (3, 2)).unflatten(0, (2, 2))  # (2, side, 3, side, d)
-    yield Step(
+    yield ExerciseStep(
         "windows",
         (x, 2),
         cut(x, 2),
@@ -79,7 +79,7 @@ def steps() -> Iterator[Step]:
     )
     right = may_attend(6, 6, 3, 1)
     back = may_attend(6, 6, 3, 2)  # what a shift the other way wraps
-    yield Step(
+    yield ExerciseStep(
         "allowed",
         (6, 6, 3, 1),
         right,
@@ -117,7 +117,7 @@ def steps() -> Iterator[Step]:
     index = relative_index((3, 3))
     ys, xs = torch.arange(3).repeat_interleave(3), torch.arange(3).repeat(3)
     dy, dx = ys[:, None] - ys, xs[:, None] - xs
-    yield Step(
+    yield ExerciseStep(
         "bias_rows",
         (3,),
         index,
@@ -146,7 +146,7 @@ def steps() -> Iterator[Step]:
         ),
     )
     corners = x.unflatten(1, (3, 2)).unflatten(0, (2, 2))  # (h/2, 2, w/2, 2, d)
-    yield Step(
+    yield ExerciseStep(
         "merge",
         (x,),
         merged(x),
@@ -180,7 +180,7 @@ def steps() -> Iterator[Step]:
     whole = multiplications(h, w, dim, (h, w))
     local = multiplications(h, w, dim, (side, side))
     linear, pairs = 4 * h * w * dim**2, 2 * (h * w) ** 2 * dim
-    yield Step(
+    yield ExerciseStep(
         "cost",
         (h, w, dim, side),
         (whole, local),

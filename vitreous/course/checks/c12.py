@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitreous.course.check import Step
+from vitreous.course.check import ExerciseStep
 from vitreous.data.objects.overlap import giou, intersection
 from vitreous.models.detr import DETROutput
 from vitreous.models.segmenter import MaskTransformer, SegmenterConfig
@@ -29,11 +29,11 @@ def decoded() -> tuple[Tensor, Tensor, Tensor]:
     return seen["patches"], seen["classes"], seen["scores"]
 
 
-def steps() -> Iterator[Step]:
+def steps() -> Iterator[ExerciseStep]:
     patches, classes, scores = decoded()
     maps = scores.T.unflatten(1, (2, 3))
     plain = patches @ classes.T
-    yield Step(
+    yield ExerciseStep(
         "class_maps",
         (patches, classes, (2, 3)),
         maps,
@@ -75,7 +75,7 @@ def steps() -> Iterator[Step]:
     union = areas - common
     apart = torch.minimum(a[:, None, 2:], b[:, 2:]) - torch.maximum(a[:, None, :2], b[:, :2])
     crossed = apart.prod(dim=-1)
-    yield Step(
+    yield ExerciseStep(
         "giou",
         (a, b),
         right,
@@ -118,7 +118,7 @@ def steps() -> Iterator[Step]:
     l1 = (boxes[:, None] - truth).abs().sum(dim=-1)
     overlap = giou(cxcywh_to_xyxy(boxes)[:, None], cxcywh_to_xyxy(truth))
     chance = chances[:, labels]
-    yield Step(
+    yield ExerciseStep(
         "costs",
         (chances, boxes, labels, truth),
         matrix,
@@ -156,7 +156,7 @@ def steps() -> Iterator[Step]:
     )
     given = torch.tensor([[1.0, 6.0, 2.0], [2.0, 5.0, 9.0], [8.0, 3.0, 9.0], [9.0, 9.0, 8.0]])
     found = _match(given)
-    yield Step(
+    yield ExerciseStep(
         "matched",
         (given,),
         found,
@@ -193,7 +193,7 @@ def steps() -> Iterator[Step]:
     wanted[query] = labels
     each = F.cross_entropy(sharp, wanted, reduction="none")
     weight = torch.where(wanted == 3, 0.1, 1.0)
-    yield Step(
+    yield ExerciseStep(
         "class_loss",
         (sharp, query, labels),
         expected,

@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from scipy.stats import binomtest
 from torch import Tensor
 
-from vitreous.course.check import Step
+from vitreous.course.check import ExerciseStep
 from vitreous.course.model import digits
 
 LEVELS = 255
 
 
-def steps() -> Iterator[Step]:
+def steps() -> Iterator[ExerciseStep]:
     yield from _scale_and_zero()
     yield from _quantise()
     yield from _quantise_rows()
@@ -38,11 +38,11 @@ def rows(weight: Tensor, scales: Tensor, most: int = 127) -> Tensor:
     return (back / scales[:, None]).round().to(torch.int8)
 
 
-def _scale_and_zero() -> Iterator[Step]:
+def _scale_and_zero() -> Iterator[ExerciseStep]:
     low, high = -7.0, 19.0
     x = torch.cat((torch.tensor([low, high]), torch.rand(30) * 20 - 5))
     scale = (high - low) / LEVELS
-    yield Step(
+    yield ExerciseStep(
         "scale_and_zero",
         (x,),
         (scale, round(-low / scale)),
@@ -80,7 +80,7 @@ def _scale_and_zero() -> Iterator[Step]:
             "最大值减最小值，分成 255 步；零点是 0 比最小值高多少步，取整。",
         ),
     )
-    yield Step(
+    yield ExerciseStep(
         "scale_and_zero",
         (x.abs() + 3,),
         (22 / LEVELS, 0),
@@ -103,11 +103,11 @@ def _without_zero(x: Tensor) -> tuple[float, int]:
     return scale, round(-low / scale)
 
 
-def _quantise() -> Iterator[Step]:
+def _quantise() -> Iterator[ExerciseStep]:
     x, scale, zero = torch.randn(6, 10), 0.013, 97  # -1.26 to 2.05: some lie outside
     steps = x / scale
     free = steps.round() + zero
-    yield Step(
+    yield ExerciseStep(
         "quantise",
         (x, scale, zero),
         levels(x, scale, zero),
@@ -141,14 +141,14 @@ def _quantise() -> Iterator[Step]:
     )
 
 
-def _quantise_rows() -> Iterator[Step]:
+def _quantise_rows() -> Iterator[ExerciseStep]:
     weight = digits().model.get_parameter("blocks.0.attention.qkv.weight").detach()[::6].clone()
     reach = weight.abs().amax(dim=1)
     scales = reach / 127
     whole = (weight.abs().max() / 127).expand(len(weight))
     columns = weight.abs().amax(dim=0) / 127
     wide = reach / 128
-    yield Step(
+    yield ExerciseStep(
         "quantise_rows",
         (weight,),
         (rows(weight, scales), scales),
@@ -188,7 +188,7 @@ def _by_range(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (weight / scales[:, None]).round().clamp(-127, 127).to(torch.int8), scales
 
 
-def _linear() -> Iterator[Step]:
+def _linear() -> Iterator[ExerciseStep]:
     n, d, out = 5, 48, 7
     scale, zero = 0.021, 88
     x = levels(torch.randn(n, d) + 0.6, scale, zero)
@@ -200,7 +200,7 @@ def _linear() -> Iterator[Step]:
     wrapped = x.to(torch.int16) @ weight.to(torch.int16).T
     signed = x.to(torch.int8).int() @ weight.int().T
     behind = scale * scales
-    yield Step(
+    yield ExerciseStep(
         "linear",
         (x, scale, zero, weight, scales, bias),
         F.linear(numbers, scales[:, None] * weight.float(), bias),
@@ -244,7 +244,7 @@ def _linear() -> Iterator[Step]:
     )
 
 
-def _prepare() -> Iterator[Step]:
+def _prepare() -> Iterator[ExerciseStep]:
     coarse = torch.rand(1, 3, 5, 8) * torch.tensor([1.0, 0.7, 0.4]).view(3, 1, 1)
     image = F.interpolate(coarse, (40, 64), mode="bicubic").clamp(0, 1)[0]
     grain = torch.rand(1, 40, 64)
@@ -256,7 +256,7 @@ def _prepare() -> Iterator[Step]:
     square = replace(how, resize="square", crop=1.0, image_size=size)(image)
     corner = replace(how, image_size=(size, 16), crop=1.0)(image)
     middle = image[:, 16:24, 28:36]
-    yield Step(
+    yield ExerciseStep(
         "prepare",
         (image, how),
         how(image),
@@ -311,13 +311,13 @@ def _prepare() -> Iterator[Step]:
     )
 
 
-def _agreement() -> Iterator[Step]:
+def _agreement() -> Iterator[ExerciseStep]:
     ours = torch.randn(40, 5)
     theirs = ours + 0.001 * torch.randn(40, 5)
     theirs[:4] = ours[:4].roll(1, dims=1)
     p, n = 0.9, 40
     apart = (p * (1 - p) / n) ** 0.5
-    yield Step(
+    yield ExerciseStep(
         "agreement",
         (ours, theirs),
         wilson(36, n),
@@ -345,7 +345,7 @@ def _agreement() -> Iterator[Step]:
             "argmax 相等的比例，再代入本章的公式，c = 1.96。",
         ),
     )
-    yield Step(
+    yield ExerciseStep(
         "agreement",
         (ours, ours + 0.001),
         wilson(n, n),

@@ -25,7 +25,11 @@ def gelu(x: Tensor) -> Tensor:
 
 
 def mlp(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, b_2: Tensor) -> Tensor:
-    """x (b, n, D), W_1 (D, hidden), W_2 (hidden, D) -> (b, n, D), by `gelu`.  两层加 GELU。"""
+    """x (b, n, D), W_1 (D, hidden), W_2 (hidden, D) -> (b, n, D), by `gelu`.
+
+    W_1 and W_2 are as in the equation, (in, out); those of chapter 3 were as torch stores them.
+    两层加 GELU；W_1、W_2 与公式一致，是 (输入, 输出)，而第 3 章的矩阵按 torch 的方式存储。
+    """
     ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -151,7 +151,7 @@ def reached(model: Swin, row: int, column: int) -> list[Tensor]:
 
 def small_swin(shifted: bool) -> Swin:
     """One stage of four blocks over 16 x 16 tokens, in windows of 4 x 4."""
-    fields = {"image_size": 64, "depths": (4,), "heads": (3,), "window": 4}
+    fields: dict[str, Any] = {"image_size": 64, "depths": (4,), "heads": (3,), "window": 4}
     with torch.random.fork_rng():
         torch.manual_seed(11)
         model = create("swin-t", shifted=shifted, **fields).double().eval()

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitreous.course.scene import Scene, scene
+from vitreous.course.scene import AnsweredScene, scene
 from vitreous.pages.figure import ACCENTS, INK, LINE, SOFT, new_figure, styled
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _frame(axes: Axes, box: Tensor, side: int, colour: str, dash: str, wide: flo
     )
 
 
-def _photo(axes: Axes, here: Scene) -> None:
+def _photo(axes: Axes, here: AnsweredScene) -> None:
     axes.imshow(here.image.permute(1, 2, 0).numpy())
     axes.set_axis_off()
 

@@ -13,10 +13,12 @@ from vitreous.weights.families.composite import (
     PretrainedStateDict,
     RFDETRStateDict,
     SegmenterStateDict,
+    TwoTowersStateDict,
 )
 from vitreous.weights.families.resnet import HybridStateDict, ResNetStateDict
 from vitreous.weights.families.state_dict import StateDict
 from vitreous.weights.families.swin import SwinStateDict
+from vitreous.weights.families.text import TextStateDict
 from vitreous.weights.families.vit import EVAStateDict, ViTStateDict
 
 
@@ -33,14 +35,17 @@ def _usual(family: str) -> StateDict:
     return ViTStateDict() if issubclass(made.config, ViTConfig) else StateDict()
 
 
+CLIP_GELU = "OpenAI's; the models of open_clip have 'gelu'"
 OWN: dict[str, StateDict] = {
     "hybrid": HybridStateDict(),
-    "clip": ViTStateDict(
-        image_text=True, activation="OpenAI's; the models of open_clip have 'gelu'"
-    ),
+    "two-towers": TwoTowersStateDict(state_dict_of),
+    "clip": ViTStateDict(image_text=True, activation=CLIP_GELU),
+    "clip-text": TextStateDict(activation=CLIP_GELU),
     "siglip": ViTStateDict(activation="the authors'; timm computes most sizes with 'gelu'"),
+    "siglip-text": TextStateDict(activation="the authors'; open_clip has 'gelu' but for SigLIP 2"),
     "mae-pretrain": MaskedAutoencoderStateDict(state_dict_of),
     "pe": ViTStateDict(image_text=True),
+    "pe-text": TextStateDict(),
     "dinov3": ViTStateDict(pool="the authors'; timm's models read the 'mean' of the patches"),
     "eva": EVAStateDict(),
     "swin": SwinStateDict(),

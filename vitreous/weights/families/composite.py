@@ -60,6 +60,12 @@ class PretrainedStateDict(CompositeStateDict):
         return ()
 
 
+class TwoTowersStateDict(PretrainedStateDict):
+    """A file of another library is read as two, one for each tower (`weights/towers.py`)."""
+
+    found_if_asked = True
+
+
 class MaskedAutoencoderStateDict(PretrainedStateDict):
     found_if_asked = True
 

@@ -207,6 +207,9 @@ def _head_fields(shapes: Shapes) -> dict[str, Any]:
         found["head"] = "mlp" if further or "head.norm.weight" in shapes else "tanh"
         widths = (hidden[0], *further) if further else hidden[0]
         found |= {"head.hidden": widths, "head.norm": "head.norm.weight" in shapes}
+    if words := shapes.get("head.words.weight"):
+        dim = words[1] if "head.projection.weight" in shapes else None
+        found |= {"head": "similarity", "head.dim": dim, "classes": words[0]}
     if "head.distillation.weight" in shapes:
         found["pool"] = "both"
     return found

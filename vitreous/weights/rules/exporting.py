@@ -12,12 +12,15 @@ from torch import Tensor
 from vitreous.errors import CheckpointError
 from vitreous.layers.resample import State
 from vitreous.models import family_of
+from vitreous.models.extras import Extras
 from vitreous.models.model import Model
+from vitreous.models.two_towers import TwoTowers
 from vitreous.weights.families import state_dict_of
-from vitreous.weights.rules.formats import check_names, find_format
+from vitreous.weights.rules.formats import OWN, check_names, find_format
 from vitreous.weights.rules.keys import axes_of, conditions, title
 from vitreous.weights.rules.language import Format
 from vitreous.weights.rules.patterns import to_theirs
+from vitreous.weights.towers import export_comparison
 
 MAX_LISTED = 10
 """Parameters that a message lists."""
@@ -25,12 +28,24 @@ MAX_LISTED = 10
 
 def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
     """The model's weights under another library's names and in its layouts, for strict loading."""
+    if not isinstance(model, TwoTowers) or str(format) == OWN:
+        return _export(model, format, model.extras)
+    parts = {"image": model.core, "text": model.text}
+    found: dict[str, Tensor] = {}
+    for part, tower in parts.items():
+        found |= _export(tower, format, model.extras.of(part), alone=False)
+    return found | export_comparison(model, format)
+
+
+def _export(
+    model: Model, format: str | Path, extras: Extras, alone: bool = True
+) -> dict[str, Tensor]:
     rules = find_format(format, family_of(model))
     check_names(rules, family_of(model), model.state_dict())
     axes, about = axes_of(model), state_dict_of(model)
     ours = {name: value.detach() for name, value in model.state_dict().items()}
-    came = _as_it_came(model, rules, ours)
-    known = conditions(model)
+    came = _as_it_came(model, rules, ours, extras)
+    known = conditions(model, alone)
     covered = {name: rules.rule_to_write(name, known) for name in ours}
     unknown = [name for name, rule in covered.items() if rule is None]
     unsupported = rules.unsupported(model.config)
@@ -53,7 +68,7 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
         if found is not None and found[0].rows in ("all", "patches") and not came:
             ours = about.with_rows(model, ours, found[0].rows)
     ours |= came
-    patterns, unused = model.extras.patterns, model.extras.unused
+    patterns, unused = extras.patterns, extras.unused
     for name, found in covered.items():
         assert found is not None
         rule = found[0]
@@ -86,14 +101,14 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
             if name in unused and unused[name].shape == value.shape:
                 value = unused[name]
             (result[key],) = to_theirs(derived[0], value, 1, axes)
-    return {**_unused(model, rules, axes, known), **result}
+    return {**_unused(rules, axes, known, extras), **result}
 
 
-def _as_it_came(model: Model, rules: Format, ours: State) -> State:
+def _as_it_came(model: Model, rules: Format, ours: State, extras: Extras) -> State:
     """Parameters as they were in the checkpoint, if it was in this format, and if the import would
     make of them what the model has now: training has not changed it."""
-    before = model.extras.before
-    if model.extras.format != rules.name or not before.keys() <= ours.keys():
+    before = extras.before
+    if extras.format != rules.name or not before.keys() <= ours.keys():
         return {}
     again = dict(before)
     state_dict_of(model).resample(model, again, None, None)
@@ -102,10 +117,10 @@ def _as_it_came(model: Model, rules: Format, ours: State) -> State:
     return {name: value.to(ours[name]) for name, value in before.items()}
 
 
-def _unused(model: Model, rules: Format, axes: dict[str, int], known: list[str]) -> State:
+def _unused(rules: Format, axes: dict[str, int], known: list[str], extras: Extras) -> State:
     """What no model of ours has and theirs have: as it came, or else zeros."""
     result: State = {}
-    kept = {name: (rules.rule_for(name), value) for name, value in model.extras.unused.items()}
+    kept = {name: (rules.rule_for(name), value) for name, value in extras.unused.items()}
     for rule in rules.rules:
         if rule.when is not None and not fnmatch.filter(known, rule.when):
             continue

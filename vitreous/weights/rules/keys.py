@@ -49,10 +49,12 @@ def axes_of(model: Model) -> dict[str, int]:
     return axes
 
 
-def conditions(model: Model) -> list[str]:
-    """What `when` and `unless` may ask for: our parameters, and settings as `activation=gelu`."""
+def conditions(model: Model, alone: bool = True) -> list[str]:
+    """What `when` and `unless` may ask for: our parameters, settings as `activation=gelu`, and
+    whether a model stands alone, and is not one of two towers."""
     settings = flat(model.config).items()
-    return [*model.state_dict(), *(f"{name}={value}" for name, value in settings)]
+    stands = ["alone"] if alone else []
+    return [*model.state_dict(), *(f"{name}={value}" for name, value in settings), *stands]
 
 
 def _prefix(keys: list[str], rules: Format) -> str:

@@ -157,6 +157,11 @@ class Format:
     """Patterns of our parameters that files may lack; the model keeps its own."""
     derived: tuple[Rule, ...] = ()
     """Rules for buffers that follow from the config (`Model.derived`): written, not read."""
+    owns: tuple[str, ...] = ()
+    """Of a text tower: patterns of the keys that are its own in a file that has an image tower
+    too,"""
+    beside: tuple[Rule, ...] = ()
+    """and rules for what compares the two."""
     choices: Mapping[str, Any] = field(default_factory=dict)
     """The values of hidden config fields that this library's models support."""
     needs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -338,14 +343,16 @@ class Format:
     def unlike(self, config: Any) -> dict[str, Any]:
         """The numbers of this library that a config has otherwise, but for the norms' epsilon,
         which an import sets."""
-        wrong = {}
-        for name, value in upgraded_fields(type(config), self.numbers).items():
-            if name == "norm_eps" or name not in flat(config):
-                continue
-            try:
-                same = changed(config, {name: value}) == config
-            except ConfigError:
-                same = False
-            if not same:
-                wrong[name] = value
-        return wrong
+        return {
+            name: value
+            for name, value in upgraded_fields(type(config), self.numbers).items()
+            if name != "norm_eps" and name in flat(config) and not has_field(config, name, value)
+        }
+
+
+def has_field(config: Any, name: str, value: Any) -> bool:
+    """Whether a config with this value of a field is the same."""
+    try:
+        return bool(changed(config, {name: value}) == config)
+    except ConfigError:
+        return False

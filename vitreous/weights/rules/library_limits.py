@@ -56,6 +56,11 @@ LIMITS: dict[str, tuple[Callable[[Any], bool], tuple[str, ...], str]] = {
         ("embedding.bias", "embed_norm"),
         "one of them",
     ),
+    "end-is-not-2": (
+        lambda config: config.pool.kind != "end" or config.end != 2,
+        ("pool.token",),
+        "another end token: it takes this for an old config, and reads the largest id",
+    ),
     "pools-patches": (
         lambda config: config.pool.kind != "attention" or config.prefix == 0,
         ("pool", "tokens", "registers"),

@@ -38,6 +38,24 @@ class ImportReport:
     """Config values that were set to those of the checkpoint's library."""
     notes: list[str] = field(default_factory=list)
 
+    def add(self, part: str, other: ImportReport) -> None:
+        """The report of a part of the model."""
+
+        def owned(name: str) -> str:
+            return f"{part}.{name}"
+
+        self.loaded += map(owned, other.loaded)
+        self.reinitialised += map(owned, other.reinitialised)
+        for own, theirs in (
+            (self.resampled, other.resampled),
+            (self.adapted, other.adapted),
+            (self.numbers, other.numbers),
+        ):
+            own |= {owned(name): how for name, how in theirs.items()}
+        self.dropped += other.dropped
+        self.kept += other.kept
+        self.notes += [note for note in other.notes if note not in self.notes]
+
     def __str__(self) -> str:
         total = sum(map(len, (self.loaded, self.resampled, self.adapted, self.reinitialised)))
         lines = [

@@ -80,8 +80,8 @@ def read_format(path: Path, name: str) -> Format:
         base = read_format(source, name=name)
     rules = data.pop("rules", {})
     alternatives = data.pop("alternatives", {})
-    derived = data.pop("derived", None)
-    if not all(isinstance(table, dict) for table in (rules, alternatives, derived or {})):
+    others = {name: data.pop(name) for name in ("derived", "beside") if name in data}
+    if not all(isinstance(table, dict) for table in (rules, alternatives, *others.values())):
         raise ConfigError(f"{path}: [rules], [derived] and [alternatives] must be tables")
     for field in ("numbers", "choices", "writes"):
         if not isinstance(data.get(field, {}), dict):
@@ -101,8 +101,8 @@ def read_format(path: Path, name: str) -> Format:
         for row in _alternative_rules(rows)
         for rule in _in_their_words(_read_rule(path, ours, row, spelled), words)
     )
-    if derived is not None:
-        data["derived"] = tuple(_read_rule(path, k, row, spelled) for k, row in derived.items())
+    for other, table in others.items():
+        data[other] = tuple(_read_rule(path, k, row, spelled) for k, row in table.items())
     read = from_dict(Format, {"name": name, **data}, where=str(path))
     _check_numbers(path, read)
     for limit in read.limits:
