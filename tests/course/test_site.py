@@ -4,14 +4,19 @@ asks for a network."""
 from __future__ import annotations
 
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
-from vitreous.course.site import write_site
-from vitreous.course.text import chapters
+from vitreous.course.figures import figure_of
+from vitreous.course.html import Pages, Words, chinese, drawn_figure, markdown
+from vitreous.course.myths import measured_myths
+from vitreous.course.site import write_living, write_site
+from vitreous.course.text import Directive, chapters
+from vitreous.deploy.web_runtime import NoRuntimeError
 
 
 class Anchors(HTMLParser):
@@ -74,6 +79,69 @@ def test_it_is_whole(site):
             text = (site / language / f"{chapter.stem}.html").read_text(encoding="utf-8")
             assert all(f'id="{section.id}"' in text for section in chapter.sections)
         assert len(list((site / language / "docs").glob("*.html"))) >= 20
+
+
+def test_every_page_says_its_language(site):
+    for path in site.glob("??/*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert f'<html lang="{"zh-Hans" if path.parent.name == "zh" else "en"}">' in text
+        assert '<article role="main">' in text
+
+
+def test_every_myth_stands_on_its_page(site, read):
+    for language in ("en", "zh"):
+        path = site / language / "myths.html"
+        assert {each.id for each in measured_myths()} <= read[path].ids
+
+
+def test_labels_of_figures_are_chinese_and_read_aloud():
+    for chapter in chapters("zh"):
+        named = [b for b in chapter.blocks() if isinstance(b, Directive) and b.word == "figure"]
+        for name in (each.given[0] for each in named):
+            _, labels = figure_of(chapter.number, name)
+            drawn = drawn_figure(chapter.number, name, "zh")
+            shown = {unescape(text) for text in re.findall(">([^<>]+)<", drawn)}
+            assert not {each for each, text in labels.items() if each != text} & shown, name
+            assert 'aria-label="图：' in drawn
+
+
+def test_no_line_ends_before_a_unit_or_a_chinese_full_stop():
+    assert "17.6\u00a0GMACs, 197\u00a0×\u00a0768, 4.1\u00a0%" in markdown(
+        "17.6 GMACs, 197 × 768, 4.1 %"
+    )
+    assert "</math>\u2060。" in markdown("共用 $E$。")
+    assert chinese("占 4.1 %，\n其余") == "占 4.1%，其余"
+
+
+# ---- without the runtime of the living page
+
+
+@pytest.fixture
+def no_runtime(monkeypatch):
+    def missing(folder, log, *, webgpu):
+        raise NoRuntimeError("npm could not fetch it")
+
+    monkeypatch.setattr("vitreous.pages.living.web_runtime", missing)
+
+
+def test_without_its_runtime_the_page_shows_stored_numbers_and_says_so(no_runtime, tmp_path):
+    said = []
+    assert not write_living(tmp_path / "living.html", log=said.append)
+    assert "they show stored numbers: npm could not fetch it" in said[-1]
+    assert (tmp_path / "living.html").is_file()
+    for chapter in (chapters("en")[1], chapters("zh")[1]):
+        blocks = [b for b in chapter.blocks() if isinstance(b, Directive) and b.word == "live"]
+        for block in blocks:
+            frame = Pages(chapter, live=False).block(block)
+            assert Words(chapter.language)("stored") in frame
+            assert "only=change" not in frame  # nothing can be changed in it
+            assert Words(chapter.language)("stored") not in Pages(chapter).block(block)
+
+
+def test_a_runtime_that_was_given_has_to_do(no_runtime, tmp_path):
+    with pytest.raises(NoRuntimeError):
+        write_site(tmp_path / "course", runtime=tmp_path)
+    assert not list(tmp_path.rglob("*.html"))
 
 
 @pytest.mark.parametrize("width", [390, 1280])
