@@ -4,6 +4,7 @@ masks against `models/mae.py`."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -159,7 +160,12 @@ def _hard() -> Iterator[ExerciseStep]:
 
 def _hide() -> Iterator[ExerciseStep]:
     inside = {"patch": 2, "dim": 8, "depth": 1, "heads": 2, "mlp_dim": 8, "tokens": "none"}
-    sizes = {"image_size": 8, "channels": 1, "decoder_dim": 8, "decoder_heads": 2}
+    sizes: dict[str, Any] = {
+        "image_size": 8,
+        "channels": 1,
+        "decoder_dim": 8,
+        "decoder_heads": 2,
+    }
     model = create("mae-pretrain", encoder="vit", encoder_fields=inside, **sizes).eval()
     assert isinstance(model, MaskedAutoencoder)
     images, noise = torch.randn(2, 1, 8, 8), torch.rand(2, 16)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -60,8 +60,9 @@ ROWS = (
 def _box(axes: Axes, x: float, y: float, width: float, text: str, colour: str, dash: str) -> None:
     from matplotlib.patches import Rectangle
 
-    given = {"facecolor": "none", "edgecolor": colour, "linewidth": 1.2, "linestyle": dash}
-    axes.add_patch(Rectangle((x, y - 0.3), width, 0.6, **given))
+    edge = Rectangle((x, y - 0.3), width, 0.6, facecolor="none", edgecolor=colour, linestyle=dash)
+    edge.set_linewidth(1.2)
+    axes.add_patch(edge)
     axes.text(x + width / 2, y, text, ha="center", va="center", fontsize=8, color=INK)
 
 
@@ -146,7 +147,12 @@ def _picture(axes: Axes, image: Tensor) -> None:
 def masking() -> Figure:
     """A digit of 4 x 4 patches, by the mask of the package's own model."""
     inside = {"patch": 2, "dim": 8, "depth": 1, "heads": 2, "mlp_dim": 8}
-    sizes = {"image_size": 8, "channels": 1, "decoder_dim": 8, "decoder_heads": 2}
+    sizes: dict[str, Any] = {
+        "image_size": 8,
+        "channels": 1,
+        "decoder_dim": 8,
+        "decoder_heads": 2,
+    }
     image, _ = digit(3)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
