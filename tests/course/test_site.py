@@ -109,7 +109,7 @@ def test_no_line_ends_before_a_unit_or_a_chinese_full_stop():
     assert "17.6\u00a0GMACs, 197\u00a0×\u00a0768, 4.1\u00a0%" in markdown(
         "17.6 GMACs, 197 × 768, 4.1 %"
     )
-    assert "</math>\u2060。" in markdown("共用 $E$。")
+    assert "</math></span>\u2060。" in markdown("共用 $E$。")
     assert chinese("占 4.1 %，\n其余") == "占 4.1%，其余"
 
 

@@ -38,7 +38,7 @@ TIMES = re.compile(r"(?<=\d) × (?=\d)")
 """Where a line should not end: 98.9 %, 17.6 GMACs, 197 × 768."""
 SHOWN = re.compile(r"<text\b[^>]*>([^<]+)</text>")
 """What stands in a figure."""
-FORMULA_END = re.compile(r"(?<=</math>)(?=[，。；：、！？）”])")
+FORMULA_END = re.compile(r"(?<=</math></span>)(?=[，。；：、！？）”])")
 
 
 class Words:
