@@ -109,7 +109,7 @@ def test_lines_do_not_end_before_units_full_stops_and_within_options():
     assert "17.6\u00a0GMACs, 197\u00a0×\u00a0768, 4.1\u00a0%" in markdown(
         "17.6 GMACs, 197 × 768, 4.1 %"
     )
-    assert "</math>\u2060。" in markdown("共用 $E$。")
+    assert "</math></span>\u2060。" in markdown("共用 $E$。")
     assert "<code>vitreous <span>--set-recipe</span> a</code>" in markdown(
         "`vitreous --set-recipe a`"
     )

@@ -620,7 +620,7 @@ def test_patches_of_unusual_size_are_marked(shown):
     shown.wait_for_selector("#status:has-text('twice as large as the median')")
     assert ": 1 of them" in shown.inner_text("#status")
     shown.select_option("#what", "attention")
-    shown.locator("#samples button").first.click()
+    shown.evaluate("page.engine.set(page.engine.pixels); page.refresh()")
     settled(shown)
 
 

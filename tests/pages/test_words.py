@@ -47,6 +47,8 @@ def test_every_entry_is_in_both_languages():
     marks = {
         "between",
         "comma",
+        "colon",
+        "listed",
         "viewer.stop",
         "viewer.between",
         "viewer.then",

@@ -201,7 +201,7 @@ def test_images_and_classes_may_have_names_only(detector, tmp_path, monkeypatch,
     """They are numbered, since COCO's tools take nothing else."""
     source = objects()
     source.labels = vitreous.labels.LabelMap(NAMES, NAMES)
-    monkeypatch.setattr(evaluation, "labelled_source", lambda *given: (source, True))
+    monkeypatch.setattr(evaluation, "labelled_source", lambda *given, **options: (source, True))
     path = tmp_path / "results.json"
     direct = evaluated(detector.path, "--results", path)
     rows = json.loads(path.read_text())
@@ -268,7 +268,9 @@ def test_files_that_cannot_be_read_or_written(detector, coco, photos, tmp_path, 
 
 def test_results_are_for_detectors(tmp_path, refused, monkeypatch):
     other = segment_runs.make_run(tmp_path / "segmenter", "linear, no token")
-    monkeypatch.setattr(evaluation, "labelled_source", lambda *given: (segment_runs.scenes(), True))
+    monkeypatch.setattr(
+        evaluation, "labelled_source", lambda *given, **options: (segment_runs.scenes(), True)
+    )
     for option in ("--results", "--from"):
         told = refused("evaluate", other.path, option, tmp_path / "a.json")
         assert f"{tmp_path / 'a.json'}: COCO files of results" in told

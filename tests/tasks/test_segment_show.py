@@ -207,7 +207,7 @@ def test_other_masks_are_named_by_a_file(run, tmp_path, printed, refused):
 
 
 def test_evaluation_is_printed_and_drawn(run, tmp_path, printed, monkeypatch):
-    monkeypatch.setattr(evaluation, "labelled_source", lambda *given: (scenes(), True))
+    monkeypatch.setattr(evaluation, "labelled_source", lambda *given, **options: (scenes(), True))
     figures = tmp_path / "figures"
     text = printed("evaluate", run.path, f"--figures={figures}")
     result = vitreous.load(run.path).evaluate(scenes(), "test")

@@ -40,11 +40,10 @@ def empty_mask(metric: Literal["pixel_accuracy", "miou"]) -> str:
     import torch
 
     from vitreous.data.formats import open_source
-    from vitreous.tasks.segment.metrics import MaskPrediction, SegmentMetrics
 
     source = open_source("shapes:100", truth="mask")
-    masks = [source.truth(sample) for sample in source.splits["test"]]
-    metrics = SegmentMetrics(source.labels)
-    answers = [MaskPrediction(torch.zeros_like(each), torch.ones(each.shape)) for each in masks]
-    metrics.update(answers, masks)
-    return f"{metrics.compute()[metric]:.2f}"
+    pixels = torch.cat([source.truth(each).flatten() for each in source.splits["test"]])
+    ground = (pixels == 0).double().mean().item()
+    # Of the ground, union is the image; no other class has a pixel in common with the answer.
+    found = {"pixel_accuracy": ground, "miou": ground / pixels.unique().numel()}
+    return f"{found[metric]:.2f}"

@@ -40,7 +40,7 @@ LONG = 28
 """Letters of a word that may be wider than a phone's column."""
 SHOWN = re.compile(r"<text\b[^>]*>([^<]+)</text>")
 """What stands in a figure."""
-FORMULA_END = re.compile(r"(?<=</math>)(?=[，。；：、！？）”])")
+FORMULA_END = re.compile(r"(?<=</math></span>)(?=[，。；：、！？）”])")
 
 
 class Words:

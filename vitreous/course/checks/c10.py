@@ -15,7 +15,7 @@ from vitreous.labels import LabelMap
 from vitreous.layers.head import DistilledOutput
 from vitreous.models import create
 from vitreous.models.mae import Masked, MaskedAutoencoder
-from vitreous.tasks.classify.task import Classify, Mixed
+from vitreous.tasks import task_for
 from vitreous.tasks.mae.task import masked_loss
 from vitreous.train.optimizer import parameter_groups
 
@@ -64,16 +64,18 @@ def _rates() -> Iterator[ExerciseStep]:
     )
 
 
-def _task(distill: str, tau: float = 3.0, share: float = 0.5) -> Classify:
+def _task(distill: str, tau: float = 3.0, share: float = 0.5) -> Any:
     names = LabelMap.of_names(tuple("abcde"))
-    return Classify(names, distill=distill, temperature=tau, distill_share=share)
+    kind: Any = task_for("class")
+    return kind(names, distill=distill, temperature=tau, distill_share=share)
 
 
 def _soft() -> Iterator[ExerciseStep]:
     student, teacher, tau = 3 * torch.randn(6, 5), 3 * torch.randn(6, 5), 4.0
     truth = torch.zeros(6, dtype=torch.long)
-    targets = Mixed(truth, truth, torch.ones(6))
-    theirs = _task("soft", tau, 1.0).loss(student, targets, teacher)["distillation"]
+    task = _task("soft", tau, 1.0)
+    targets = task.truth.mix(truth, truth, torch.ones(6))
+    theirs = task.loss(student, targets, teacher)["distillation"]
     ours, wanted = (F.log_softmax(each / tau, dim=1) for each in (student, teacher))
     divergence = F.kl_div(ours, wanted, reduction="batchmean", log_target=True)
     turned = F.kl_div(wanted, ours, reduction="batchmean", log_target=True)
@@ -115,8 +117,9 @@ def _soft() -> Iterator[ExerciseStep]:
 def _hard() -> Iterator[ExerciseStep]:
     own, taught, teacher = (2 * torch.randn(6, 5) for _ in range(3))
     labels = (teacher.argmax(dim=1) + torch.tensor([0, 0, 1, 0, 2, 0])) % 5
-    targets = Mixed(labels, labels, torch.ones(6))
-    losses = _task("hard").loss(DistilledOutput(own, taught), targets, teacher)
+    task = _task("hard")
+    targets = task.truth.mix(labels, labels, torch.ones(6))
+    losses = task.loss(DistilledOutput(own, taught), targets, teacher)
     answers, mean = teacher.argmax(dim=1), (own + taught) / 2
 
     def half(first: Tensor, second: Tensor, wanted: Tensor = answers) -> Tensor:
